@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of shapes.txt on whole numbers, whose sums float32 holds exactly whatever their order is.
+"""Layers of shapes.txt on integers, whose sums float32 represents exactly in any order.
 
-python tests/shapes.py file.npz     compares what save() has written, and prints the differences
+python tests/shapes.py file.npz     compares the results written by save(), and prints the differences
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import mpscnn
 LIST = Path(__file__).with_name("shapes.txt")
 SLOPE = 0.25
 MOST_CHANNELS = 8192
-"""Of all images of a batch together."""
+"""Of all images of a batch."""
 
 
 class Row(NamedTuple):
-    """A line of shapes.txt, which says what the numbers are."""
+    """A line of shapes.txt, which describes the numbers."""
 
     kind: str
     inputs: int
@@ -50,7 +50,7 @@ class Row(NamedTuple):
         return " ".join(map(str, (self.kind, *self[1:4], *pairs, self.bias, self.extra, self.network)))
 
     def cut(self, size: int) -> Row:
-        """With a height and width of at most `size`, or what one window sees."""
+        """Return the row with height and width limited to `size`, but no less than one window needs."""
         least = [(k - 1) * d + 1 - 2 * p for k, d, p in zip(self.kernel, self.dilation, self.padding, strict=True)]
         return self._replace(size=tuple(min(n, max(size, m)) for n, m in zip(self.size, least, strict=True)))
 
@@ -78,7 +78,7 @@ def whole(rng: np.random.Generator, shape: tuple[int, ...], most: int) -> NDArra
 
 
 def given(row: Row, seed: int) -> dict[str, NDArray[np.float32]]:
-    """x (N, H, W, C), more than 8 bits of each; weight in PyTorch's order, bias."""
+    """Return x (N, H, W, C) with more than 8 bits per value, weight in PyTorch's order, and bias."""
     rng = np.random.default_rng(seed)
     few = min(5, MOST_CHANNELS // max(row.inputs, row.outputs))
     images = few if row.size[0] * row.size[1] <= 4 else int(rng.choice([1, 1, 2]))
@@ -95,7 +95,7 @@ def given(row: Row, seed: int) -> dict[str, NDArray[np.float32]]:
 
 
 def incoming(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """A gradient of the result."""
+    """Return a gradient of the result."""
     return whole(np.random.default_rng(7), shape, 7)
 
 
@@ -115,7 +115,7 @@ def kernel(row: Row, arrays: dict[str, Any], activation: Any = None) -> Any:
 
 
 def computed(row: Row, arrays: dict[str, Any], *, gradients: bool = True) -> dict[str, NDArray[np.float32]]:
-    """The result, the same with a fused activation, and gradients; weights' in the order of the state."""
+    """Return the result, the result with a fused activation, and gradients; those of weights in the state's order."""
     layer = kernel(row, arrays)
     found = {}
     if gradients:
@@ -133,7 +133,7 @@ def computed(row: Row, arrays: dict[str, Any], *, gradients: bool = True) -> dic
 
 
 def differences(row: Row, found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Exact but for averages, which are divided."""
+    """Compare exactly, except averages, which divide."""
     wrong = []
     for name, values in found.items():
         right = wanted[name]

@@ -18,7 +18,7 @@ def _of_every_kind(kind: str) -> list[Case]:
     values = (*BOTH, "mean", "variance") if kind == "BatchNormalization" else BOTH
 
     def of(channels: int, groups: int = 0, **given: Any) -> dict[str, Any]:
-        """What a group normalization needs besides."""
+        """Additional parameters of a group normalization."""
         split = {"groups": groups or channels // 2} if kind == "GroupNormalization" else {}
         return {"given": values, **split, **given}
 

@@ -10,7 +10,7 @@ C, F = "BinaryConvolution", "BinaryFullyConnected"
 TERMS = ("scale", "input_bias", "input_scale")
 
 CASES: list[Case] = [
-    # bits of both
+    # bits of source and weights
     row(C, x=(1, 5, 7, 32), weight=(16, 3, 3, 32), padding=1, why="one word a pixel, one block of outputs"),
     row(C, x=(2, 5, 7, 70), weight=(17, 3, 3, 70), padding=1, why="a last word of six bits, a second block"),
     row(C, x=(1, 4, 6, 5), weight=(3, 1, 1, 5), why="fewer channels than a word, one tap"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of dropout [MPSCNNDropout.h]: the first masks of a kernel. What follows is in test_dropout.py."""
+"""Cases of dropout [MPSCNNDropout.h]: the first masks of a kernel. test_dropout.py tests the later ones."""
 # ruff: noqa: N999  (named after Apple's header)
 
 from __future__ import annotations

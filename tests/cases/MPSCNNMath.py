@@ -10,11 +10,11 @@ from . import row
 
 A = (2, 3, 5, 7)
 
-# Divisors: none is near 0, where a quotient tells nothing about the kernel.
+# Divisors: none is near 0, where the quotient's error would hide errors of the kernel.
 DIVISORS = (0.5, -2.0, 3.0, -0.75, 8.0, 1.0, -16.0, 0.125, 7.0, -1.5, 2.5)
 
 CASES = [
-    # The four operations, with everything else at its default and with nothing at it.
+    # The four operations, with all parameters at their defaults and with none.
     row("Add", x=A, second=A, why="sum, channels no multiple of 4, batch"),
     row("Subtract", x=A, second=A, why="difference: the order of the sources"),
     row("Multiply", x=A, second=A, why="product"),
@@ -55,7 +55,7 @@ CASES = [
         maximum_value=2.0,
         why="bounds cut infinities and leave NaN",
     ),
-    # Broadcasting: from the shapes.
+    # Broadcasting by the shapes.
     row("Add", x=A, second=(1, 1, 1, 7), why="a bias: one pixel for all pixels and images"),
     row("Add", x=(1, 1, 1, 7), second=A, why="the first source repeats"),
     row("Multiply", x=A, second=(2, 1, 1, 1), why="one value for each image"),
@@ -69,7 +69,7 @@ CASES = [
     row("Multiply", x=(1, 30, 40, 33), second=(1, 30, 40, 1), why="repeated channel over several runs of a buffer"),
     row("Add", x=(1, 2, 3, 1500), second=(1, 1, 1, 1500), why="more channels than a buffer has values"),
     row("Add", x=(2, 60, 61, 16), second=(2, 60, 61, 16), why="large enough for several threads"),
-    # Strides of 0 by hand, as Apple's properties have them.
+    # Explicit strides of 0, as in Apple's properties.
     row("Subtract", x=A, second=(2, 4, 6, 7), secondary_stride=0, why="the first pixel of several is repeated"),
     row(
         "Subtract",
@@ -201,7 +201,7 @@ CASES = [
         out=(4, 5, 6, 4),
         why="clip with one image for several, sources of different sizes",
     ),
-    # Types and places in memory.
+    # Types and memory layouts.
     row(
         "Add",
         x=A,

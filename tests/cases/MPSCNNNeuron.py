@@ -8,7 +8,7 @@ import math
 
 from . import row
 
-# Both sides of 0 and 0 itself, fractions, and values of which exp() is more or less than a float can hold.
+# Negative and positive values, 0, fractions, and values whose exp() overflows or underflows.
 WIDE = (
     0.0,
     1.0,
@@ -38,7 +38,7 @@ POSITIVE = (0.5, 1.0, 4.5, 49.5, 0.125, 7.0, 100.0)
 # Values at which no function has a kink.
 STEEP = (0.5, -0.5, 3.0, -3.0, 7.5, -7.5, 20.0, -20.0, 88.0, -88.0, 1000.0, -1000.0, 1e-3, -1e-3)
 
-# Every function with parameters that tell them apart; also fused into a convolution.
+# Every function with parameters that distinguish them; also fused into a convolution.
 ALL_TYPES: dict[str, tuple[float, ...]] = {
     "none": (),
     "relu": (0.25,),
@@ -58,7 +58,7 @@ ALL_TYPES: dict[str, tuple[float, ...]] = {
     "gelu": (),
 }
 
-# What a NeuronGradient can be given as text.
+# Names of functions that NeuronGradient accepts as text.
 SHORT = ("relu", "relu6", "leaky_relu", "sigmoid", "hardsigmoid", "tanh", "softplus", "softsign", "elu", "gelu")
 
 CASES = [
@@ -161,7 +161,7 @@ CASES = [
     row("Neuron", x=(1, 4, 5, 4), type="gelu", values=WIDE, why="GeLU far out: 0 and x"),
     row("Neuron", x=(1, 4, 5, 4), type="gelu", values=TINY, dtypes=("float32",), why="GeLU next to 0: half of x"),
     row("Neuron", x=(1, 3, 3, 2), type="softsign", values=(math.nan, 1.0, -1.0, 0.0), why="soft sign of NaN"),
-    # What any kernel can do with its source and destination, on the plainest one.
+    # Options of sources and destinations that every kernel has, on the simplest kernel.
     row("NeuronReLU", x=(3, 4, 5, 8), dtypes=("uint8", "uint16"), why="unsigned images are fractions, stored as such"),
     row(
         "NeuronLinear",
@@ -303,7 +303,7 @@ CASES = [
         x=(1, 4, 5, 4),
         second=(1, 4, 5, 4),
         activation=("tanh", 3.0, 0.5),
-        values=(0.5, -0.5, 3.0, -7.5, 16.0, -16.0, 20.0, -20.0, 1000.0, -1000.0, 1e-3),  # as far as PyTorch has digits
+        values=(0.5, -0.5, 3.0, -7.5, 16.0, -16.0, 20.0, -20.0, 1000.0, -1000.0, 1e-3),  # as far as PyTorch is accurate
         why="slope of tanh far out, where 1 - tanh ** 2 has none in float32",
     ),
     row(

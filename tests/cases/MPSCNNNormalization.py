@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of normalization by what surrounds a value [MPSCNNNormalization.h]."""
+"""Cases of normalization over neighbouring values [MPSCNNNormalization.h]."""
 # ruff: noqa: N999  (named after Apple's header)
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import math
 
 from . import Case, row
 
-# What holds for all of them alike. L2 has no clamped padding in PyTorch; the oracle has.
+# Cases that apply to all of them. PyTorch has no clamped padding for L2; the oracle has.
 KINDS = ("PoolingAverage", "PoolingL2Norm", "PoolingMax")
 NEGATIVE = (-1.0, -2.5, -0.5, -7.0, -3.0, -0.25, -11.0)
 RAMP = tuple(float(value) for value in range(1, 10))

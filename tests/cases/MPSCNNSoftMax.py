@@ -8,7 +8,7 @@ import math
 
 from . import Case, row
 
-# Beyond what exp() takes in float32, whose greatest argument is 88.7, on both sides.
+# Outside of exp()'s range in float32, whose max argument is 88.7, on both sides.
 FAR = (100.0, -100.0, 0.0, 99.0, 1000.0, -1000.0, 999.5)
 
 

@@ -8,7 +8,7 @@ import math
 
 from . import Case, row
 
-# No two neighbours alike, and many alike altogether.
+# Adjacent values differ; several values occur repeatedly.
 TIES = (1.0, 3.0, -2.0, 3.0, 0.0, -2.0, 1.0)
 SPECIAL = (math.inf, 1.0, -math.inf, 2.0, -3.0, 0.5, 7.0, -1.0, 2.5, 4.0, -6.0)
 BAD = (1.0, 5.0, math.nan, -2.0, 0.5, math.nan, 7.0, -1.0, 2.5, 4.0, -6.0, 3.0, 8.0)
@@ -96,7 +96,7 @@ UNARY = [
 ]
 
 A = (2, 5, 7, 6)
-# Among them zeros, whose products do not count for by_nonzero_weights; the last pixels of 3 channels have nothing else.
+# With zeros, whose products do not count for by_nonzero_weights; the last pixels of 3 channels have only zeros.
 WEIGHTS = (0.5, 0.0, -1.5, 2.0, 0.0, 0.0, 1.0, 3.0, -0.25, 0.0, 0.0, 0.0)
 
 
@@ -140,7 +140,7 @@ def _weighted(kernel: str) -> list[Case]:
 
 CASES = [
     *[case for kernel in UNARY for case in _of_each(kernel)],
-    # `weight` of a Case is an array's shape.
+    # `weight` of a Case is the shape of an array.
     Case("ReduceFeatureChannelsSum", x=(2, 3, 4, 9), params={"weight": -0.75}, why="a factor of each channel"),
     Case("ReduceFeatureChannelsSum", x=(1, 3, 4, 50), params={"weight": 0.1}, why="a factor of many channels"),
     *_weighted("ReduceFeatureChannelsAndWeightsMean"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Case rows, one module per Apple header, and the arrays they stand for. Never imports mpscnn.
+"""Case rows, one module per Apple header, and the arrays that they describe. Never imports mpscnn.
 
-A row's text is its test id; with `pytest -k` it selects the row again.
+A row's text is its test id, and selects the row with `pytest -k`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be off; tests/oracle/compare.py has the derivation.
+    """Permitted error of a result, derived in tests/oracle/compare.py.
 
-    `sums` counts float32 roundings of the sum, `store` units of the result's epsilon, `products` is the relative error
-    of each product before it is added. A row with its own says why.
+    `sums` counts float32 roundings of the sum, `store` units of the result's epsilon; `products` is the relative error
+    of each product before it is added. A row with its own tolerance gives the reason.
     """
 
     sums: float = 4.0
@@ -34,7 +34,7 @@ class Tolerance:
 
 
 def _text(value: object) -> str:
-    """2x3 for extents, 1x0_2x1 for pairs of pairs: nothing that `pytest -k` takes for an operator."""
+    """Format extents as 2x3 and pairs of pairs as 1x0_2x1, without operators of `pytest -k`."""
     if isinstance(value, (tuple, list)):
         extents = all(isinstance(item, int) and item >= 0 for item in value)
         return ("x" if extents else "_").join(_text(item) for item in value)
@@ -43,13 +43,13 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One kernel, its sources, and the reason to try them together."""
+    """One kernel, its sources, and the reason for the combination."""
 
     kernel: str
     x: tuple[int, int, int, int]  # the first source
     why: str
     second: tuple[int, int, int, int] | None = None  # kernels with two sources
-    second_dtype: str | None = None  # other than the first one's
+    second_dtype: str | None = None  # default: that of the first source
     second_view: str = "dense"
     params: dict[str, Any] = field(default_factory=dict)
     weight: tuple[int, ...] | None = None  # extents in the order of `layout`
@@ -61,11 +61,11 @@ class Case:
     dtypes: tuple[str, ...] = ("float32", "float16")
     result_dtype: str | None = None
     x_view: str = "dense"
-    out: tuple[int, int, int, int] | None = None  # a destination other than the result itself
+    out: tuple[int, int, int, int] | None = None  # a destination larger than the result
     out_view: str = "dense"
-    values: tuple[float, ...] = ()  # the last source holds these, over and over
-    centre: float = 0.0  # what the first source's numbers lie around
-    given: tuple[str, ...] = ()  # one value per channel each: gamma, beta, mean, variance; terms of binary kernels
+    values: tuple[float, ...] = ()  # the last source repeats these values
+    centre: float = 0.0  # the first source's values are distributed around it
+    given: tuple[str, ...] = ()  # arrays of one value per channel: gamma, beta, mean, variance; terms of binary kernels
     tolerance: Tolerance = Tolerance()
     tags: frozenset[str] = frozenset({"ci"})
 
@@ -98,7 +98,7 @@ class Case:
 
     @property
     def is_binary(self) -> bool:
-        """Weights of one bit; `weight` counts them."""
+        """Return whether the weights have one bit each; `weight` then counts bits."""
         return self.kernel in ("BinaryConvolution", "BinaryFullyConnected")
 
     @property
@@ -110,7 +110,7 @@ class Case:
         return (value, value) if isinstance(value, int) else tuple(value)
 
     def out_channels(self) -> int:
-        """Channels of the convolution, before a sub-pixel rearrangement."""
+        """Return the channels of the convolution, before a sub-pixel rearrangement."""
         assert self.weight
         layout = self.layout
         if layout == "IOHW":
@@ -128,7 +128,7 @@ _FIELDS = set(Case.__dataclass_fields__) - {"params"}
 
 
 def row(kernel: str, *, why: str, tags: Iterable[str] = ("ci",), **arguments: Any) -> Case:
-    """A Case; what is no field of it is a parameter of the kernel, as the bias is of kernels without weights."""
+    """Make a Case; other arguments than its fields are parameters of the kernel (also bias, without weights)."""
     fields = _FIELDS if "weight" in arguments else _FIELDS - {"bias"}
     own = {name: arguments.pop(name) for name in list(arguments) if name in fields}
     return Case(kernel, why=why, tags=frozenset(tags), params=arguments, **own)
@@ -141,7 +141,7 @@ class Inputs:
     x: Array
     second: Array | None = None
     weight: Array | None = None  # in the layout of the row
-    bits: Array | None = None  # OHWI, of binary kernels; `weight` has them in words
+    bits: Array | None = None  # of binary kernels: OHWI; `weight` has them packed into words
     bias: Array | None = None
     ranges: Array | None = None
     lookup_table: Array | None = None
@@ -164,7 +164,7 @@ def _source(extents: tuple[int, ...], values: tuple[float, ...], dtype: str, rng
 
 
 def viewed(x: Array, view: str) -> Array:
-    """The same values at other places in memory."""
+    """Return the same values in another memory layout."""
     images, height, width, channels = x.shape
     if view == "dense":
         return np.ascontiguousarray(x)
@@ -180,7 +180,7 @@ def viewed(x: Array, view: str) -> Array:
         base = np.full((images, height * 2, width * 3, channels), 77, x.dtype)
         base[:, ::2, ::3] = x
         return base[:, ::2, ::3]
-    if view == "broadcast":  # one image, seen N times
+    if view == "broadcast":  # one image, N times
         return np.broadcast_to(np.ascontiguousarray(x[:1]), x.shape)
     if view == "read-only":
         x = np.ascontiguousarray(x)
@@ -190,7 +190,7 @@ def viewed(x: Array, view: str) -> Array:
 
 
 def _words(bits: Array) -> Array:
-    """Bit c % 32 of word c // 32 is that of channel c."""
+    """Pack bits: bit c % 32 of word c // 32 is that of channel c."""
     words = np.zeros((*bits.shape[:-1], -(-bits.shape[-1] // 32)), np.uint32)
     for channel in range(bits.shape[-1]):
         words[..., channel // 32] |= bits[..., channel].astype(np.uint32) << np.uint32(channel % 32)
@@ -198,7 +198,7 @@ def _words(bits: Array) -> Array:
 
 
 def make(case: Case, dtype: str) -> Inputs:
-    """Seeded by the row's text: the same numbers whatever runs before."""
+    """Return the arrays, seeded by the row's text: the same numbers in any order of tests."""
     rng = np.random.default_rng(zlib.crc32(str(case).encode()))
     x = _source(case.x, () if case.second else case.values, dtype, rng)
     if case.centre:
@@ -254,11 +254,11 @@ def make(case: Case, dtype: str) -> Inputs:
             rng.normal(size=outputs),
         ]
         inputs.norm = {name: value.astype(np.float32) for name, value in zip(names, numbers, strict=True)}
-        inputs.norm["epsilon"] = 0.125  # large enough to be seen, and exact
+        inputs.norm["epsilon"] = 0.125  # large enough to have an effect, and exact
     return inputs
 
 
 def all_cases() -> list[Case]:
-    """Of every module of this package, sorted by its name."""
+    """Return the cases of all modules of this package, sorted by module name."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return [case for name in names for case in importlib.import_module(f"{__name__}.{name}").CASES]

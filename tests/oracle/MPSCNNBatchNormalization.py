@@ -13,18 +13,18 @@ Array = NDArray[np.float64]
 
 
 def normalize(x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, epsilon: float) -> Array:
-    """(x - mean) * gamma / sqrt(variance + epsilon) + beta; mean and variance as they broadcast against x."""
+    """Return (x - mean) * gamma / sqrt(variance + epsilon) + beta; mean and variance broadcast against x."""
     return (x - mean) * gamma / np.sqrt(variance + epsilon) + beta
 
 
 def statistics(x: Array) -> tuple[Array, Array]:
-    """Mean and variance of each channel over everything else, (C,)."""
+    """Return mean and variance of each channel over all other axes, (C,)."""
     mean = x.mean(axis=(0, 1, 2))
     return mean, ((x - mean) ** 2).mean(axis=(0, 1, 2))
 
 
 def of_groups(x: Array, groups: int) -> tuple[Array, Array]:
-    """Mean and variance of runs of channels of each image, (N, 1, 1, C)."""
+    """Return mean and variance of groups of adjacent channels of each image, (N, 1, 1, C)."""
     images, height, width, channels = x.shape
     runs = x.reshape(images, height, width, groups, channels // groups)
     mean = runs.mean(axis=(1, 2, 4), keepdims=True)
@@ -37,5 +37,5 @@ def of_groups(x: Array, groups: int) -> tuple[Array, Array]:
 
 
 def of_instances(x: Array) -> tuple[Array, Array]:
-    """Mean and variance of each channel of each image, (N, 1, 1, C)."""
+    """Return mean and variance of each channel of each image, (N, 1, 1, C)."""
     return of_groups(x, x.shape[3])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions with weights of one bit: MPSCNNBinaryConvolution, MPSCNNBinaryFullyConnected. float64 NumPy.
 
-Outside of a source with edge mode zero u is 0: its bit is 1, and its size in beta is 0.
+With edge mode zero, u is 0 outside of the source: its bit is 1, its magnitude in beta is 0.
 """
 # ruff: noqa: N999  (named after Apple's class)
 
@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 
 def factors(kind: str, u: Array, bits: NDArray[np.uint8]) -> tuple[Array, Array]:
-    """What is multiplied: of the source, of the weights."""
+    """Return the factors of the products: of the source, of the weights."""
     signs = 2.0 * bits - 1.0
     if kind == "binary_weights":
         return u, signs
@@ -38,7 +38,7 @@ def convolution(
     edge: str = "zero",
     sizes: bool = False,
 ) -> tuple[Array, Array]:
-    """Sums of the products, (N, h, w, O), and beta, (N, h, w, 1). With `sizes`, sums of their absolute values."""
+    """Return sums of the products, (N, h, w, O), and beta, (N, h, w, 1). `sizes`: sums of their absolute values."""
     height, width = bits.shape[1:3]
     extents = ((height - 1) * dilation[0] + 1, (width - 1) * dilation[1] + 1)
     sums = np.zeros((len(u), *size, len(bits)))

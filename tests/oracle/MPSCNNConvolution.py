@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 
 
 def tap(x: Array, rows: NDArray[np.int64], columns: NDArray[np.int64], edge: str) -> Array:
-    """Pixels (rows, columns) of every image; those outside are 0 ("zero") or the nearest pixel ("clamp")."""
+    """Return pixels (rows, columns) of every image; out-of-bounds pixels are 0 ("zero") or clamped ("clamp")."""
     height, width = x.shape[1:3]
     pixels = x[:, np.clip(rows, 0, height - 1)][:, :, np.clip(columns, 0, width - 1)]
     if edge == "clamp":
@@ -58,7 +58,7 @@ def convolution(
 
 
 def depthwise(x: Array, weight: Array, bias: Array | None, **window: object) -> Array:
-    """weight (C, kH, kW): channel c of the result sees channel c of the source only."""
+    """weight (C, kH, kW): channel c of the result reads channel c of the source only."""
     channels = [
         convolution(x[..., c : c + 1], weight[c : c + 1, :, :, None], None, **window)  # type: ignore[arg-type]
         for c in range(x.shape[-1])
@@ -89,7 +89,7 @@ def fully_connected(x: Array, weight: Array, bias: Array | None) -> Array:
 
 
 def stuffed(x: Array, stride: Pair) -> Array:
-    """The source with stride - 1 zero pixels between its own."""
+    """Return the source with stride - 1 zero pixels between its own."""
     images, height, width, channels = x.shape
     result = np.zeros((images, (height - 1) * stride[0] + 1, (width - 1) * stride[1] + 1, channels))
     result[:, :: stride[0], :: stride[1]] = x
@@ -107,13 +107,13 @@ def transpose(
     kernel_offset: Pair = (0, 0),
     groups: int = 1,
 ) -> Array:
-    """MPS's rule: the kernel unturned, on the stuffed source from offset * stride + kernel_offset on."""
+    """MPS's rule: the unrotated kernel on the zero-stuffed source, from offset * stride + kernel_offset on."""
     start = (offset[0] * stride[0] + kernel_offset[0], offset[1] * stride[1] + kernel_offset[1])
     return convolution(stuffed(x, stride), weight, bias, size=size, offset=start, groups=groups)
 
 
 def transpose_kernel_offset(kernel: int, before: int) -> int:
-    """kernelOffset with which the rotated kernel cuts `before` pixels off the top or left, as PyTorch does."""
+    """Return the kernelOffset with which the rotated kernel crops `before` pixels at the top or left, as in PyTorch."""
     return kernel // 2 - kernel + 1 + before
 
 
@@ -122,7 +122,7 @@ def transpose_size(source: int, kernel: int, stride: int, before: int, after: in
 
 
 def rotated(weight_iohw: Array, groups: int) -> Array:
-    """PyTorch's transposed weight (I, O / groups, kH, kW) as MPS wants it: OHWI, turned by 180 degrees."""
+    """Return PyTorch's transposed weight (I, O / groups, kH, kW) in MPS's order: OHWI, rotated by 180 degrees."""
     parts = np.split(weight_iohw, groups)
     return np.concatenate([part[:, :, ::-1, ::-1].transpose(1, 2, 3, 0) for part in parts])
 
@@ -130,18 +130,18 @@ def rotated(weight_iohw: Array, groups: int) -> Array:
 def fold_batch_norm(
     weight: Array, bias: Array | None, mean: Array, variance: Array, gamma: Array, beta: Array, epsilon: float
 ) -> tuple[Array, Array]:
-    """Weights and bias whose convolution is gamma * (y - mean) / sqrt(variance + epsilon) + beta."""
+    """Return weights and bias whose convolution is gamma * (y - mean) / sqrt(variance + epsilon) + beta."""
     scale = gamma / np.sqrt(variance + epsilon)
     return weight * scale[:, None, None, None], beta + (0.0 if bias is None else bias * scale) - mean * scale
 
 
 def to_half(weight: ArrayLike) -> Array:
-    """What a kernel that keeps its weights as half multiplies with."""
+    """Return the factors of a kernel that stores its weights as half."""
     return np.asarray(weight).astype(np.float32).astype(np.float16).astype(np.float64)
 
 
 def from_ranges(codes: NDArray[np.uint8], ranges: Array) -> Array:
-    """codes (O, ...), ranges (O, 2): 0 is the first value of its output channel, 255 the second."""
+    """Decode codes (O, ...) by ranges (O, 2): 0 is the first value of its output channel, 255 the second."""
     low, high = (ranges[:, i].reshape(-1, *[1] * (codes.ndim - 1)) for i in (0, 1))
     return codes / 255.0 * (high - low) + low
 
@@ -153,7 +153,7 @@ def from_table(codes: NDArray[np.uint8], table: Array) -> Array:
 def placed(
     result: Array, out: Array, *, clip: tuple[tuple[int, int, int], tuple[int, int, int]], channel: int
 ) -> Array:
-    """`out` with `result` at clip = ((y, x, image), (height, width, images)), from `channel` on; the rest stays."""
+    """Return `out` with `result` at clip = ((y, x, image), (height, width, images)), from `channel` on."""
     (y, x, image), (height, width, images) = clip
     out = out.copy()
     out[image : image + images, y : y + height, x : x + width, channel : channel + result.shape[-1]] = result

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MPSCNNDropout [MPSCNNDropout.h], with the masks of openmps: Apple's are not known.
+"""MPSCNNDropout [MPSCNNDropout.h], with the masks of openmps: Apple's are not documented.
 
 The random bits are Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3; 2011).
 """
@@ -17,7 +17,7 @@ SHIFT = np.uint64(32)
 
 
 def philox(counter: list[Words], key: tuple[int, int]) -> list[Words]:
-    """Four words of 32 bits for each counter of four."""
+    """Return four words of 32 bits for each counter of four."""
     c, (k0, k1) = list(counter), key
     for _ in range(10):
         first, second = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
@@ -32,7 +32,7 @@ def philox(counter: list[Words], key: tuple[int, int]) -> list[Words]:
 
 
 def mask(shape: tuple[int, int, int], seed: int, image: int, keep: float) -> NDArray[np.bool_]:
-    """(H, W, C), True where a value is kept.
+    """Return the mask, (H, W, C): True where a value is kept.
 
     Value number 64 * b + 16 * w + l, in the order channels, columns, rows, is kept if word w of the block with counter
     (16 * b + l, image) and the seed as key is less than keep * 2**32.
@@ -47,8 +47,8 @@ def mask(shape: tuple[int, int, int], seed: int, image: int, keep: float) -> NDA
 
 
 def dropout(x: Array, *, keep: float, seed: int, stride: tuple[int, int, int], first: int = 0) -> Array:
-    """x / keep where the mask keeps the value, else 0. The mask has one value along axes (H, W, C) whose stride is 0;
-    image n has the mask number first + n.
+    """Return x / keep where the mask keeps the value, else 0. The mask has one value along axes (H, W, C) whose stride
+    is 0; image n has mask number first + n.
     """
     shape = tuple(size if step else 1 for size, step in zip(x.shape[1:], stride, strict=True))
     kept = np.stack([mask(shape, seed, first + n, keep) for n in range(x.shape[0])])  # type: ignore[arg-type]

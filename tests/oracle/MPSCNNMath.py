@@ -28,7 +28,7 @@ def arithmetic(
     minimum: float | None = None,
     maximum: float | None = None,
 ) -> Array:
-    """Sources broadcast as NumPy's do. Without a bound infinities stay; NaN stays in any case."""
+    """Sources broadcast as in NumPy. Infinities stay unless a bound is given; NaN always stays."""
     with np.errstate(all="ignore"):
         result = OPERATIONS[operation](scales[0] * a, scales[1] * b) + bias
     result = result if minimum is None else np.where(result < minimum, minimum, result)
@@ -36,7 +36,7 @@ def arithmetic(
 
 
 def magnitude(operation: str, a: Array, b: Array, scales: tuple[float, float], bias: float) -> Array:
-    """What the roundings of an evaluation are relative to: every term by its absolute value."""
+    """Return the magnitude that roundings are relative to: the sum of the terms' absolute values."""
     size = (abs(scales[0]), abs(scales[1]))
     plus = "Add" if operation == "Subtract" else operation
     return arithmetic(plus, np.abs(a), np.abs(b), size, abs(bias))

@@ -16,7 +16,7 @@ _erfc = np.frompyfunc(math.erfc, 1, 1)
 
 
 def relu(x: Array, a: ArrayLike) -> Array:
-    """A slope of 0 makes 0 of -inf."""
+    """With a slope of 0, -inf gives 0."""
     return np.where(x >= 0, x, a * np.where((x < 0) & (np.asarray(a) == 0), 0.0, x))
 
 
@@ -37,11 +37,11 @@ def logarithm(x: Array, a: float, b: float, c: float) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """0.5 * x * (1 + erf(x / sqrt(2))), the bracket by erfc, which has all its digits where erf is nearly -1."""
+    """Return 0.5 * x * (1 + erf(x / sqrt(2))), by erfc, which keeps all digits where erf is nearly -1."""
     return 0.5 * x * _erfc(-x * math.sqrt(0.5)).astype(np.float64)
 
 
-# By MPSCNNNeuronType's number: name, f(x, a, b, c).
+# Name and f(x, a, b, c) by MPSCNNNeuronType's number.
 TYPES: list[tuple[str, Callable[[Array, ArrayLike, float, float], Array]]] = [
     ("none", lambda x, a, b, c: x + 0.0),
     ("relu", lambda x, a, b, c: relu(x, a)),
@@ -71,13 +71,13 @@ def sech(x: Array) -> Array:
 
 
 def gelu_slope(x: Array) -> Array:
-    """The bracket of the header belongs around both terms: 0.5 * (1 + erf) + x * density."""
+    """The header's bracket belongs around both terms: 0.5 * (1 + erf) + x * density."""
     near = np.clip(x, -40.0, 40.0)
     density = np.exp(-0.5 * near**2) / math.sqrt(2.0 * math.pi)
     return 0.5 * _erfc(-x * math.sqrt(0.5)).astype(np.float64) + near * density
 
 
-# df/dx by the header's table [MPSCNNNeuron.h]; where it leaves a choice, see docs/differences_from_apple.md.
+# df/dx by the header's table [MPSCNNNeuron.h]; where that is ambiguous, see docs/differences_from_apple.md.
 SLOPES: dict[str, Callable[[Array, ArrayLike, float, float], Array]] = {
     "none": lambda x, a, b, c: np.ones_like(x),
     "relu": lambda x, a, b, c: np.where(x >= 0, 1.0, a),
@@ -101,12 +101,12 @@ FUNCTIONS = dict(TYPES)
 
 
 def neuron(name: str, x: Array, a: ArrayLike = 0.0, b: float = 0.0, c: float = 0.0) -> Array:
-    """The function `name` of every element; prelu: one slope `a` per channel. NaN and infinities as in NumPy."""
+    """Apply the function `name` to every element; prelu: one slope `a` per channel. NaN and infinities as in NumPy."""
     with np.errstate(all="ignore"):
         return FUNCTIONS[name](np.asarray(x, np.float64), a, b, c)
 
 
 def slope(name: str, x: Array, a: ArrayLike = 0.0, b: float = 0.0, c: float = 0.0) -> Array:
-    """The derivative of the function `name` at every element."""
+    """Return the derivative of the function `name` at every element."""
     with np.errstate(all="ignore"):
         return SLOPES[name](np.asarray(x, np.float64), a, b, c)

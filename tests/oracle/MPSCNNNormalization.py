@@ -2,8 +2,8 @@
 """MPSCNNCrossChannelNormalization, MPSCNNSpatialNormalization, MPSCNNLocalContrastNormalization
 [MPSCNNNormalization.h].
 
-A window of k reaches from k // 2 before a value to (k - 1) // 2 behind it; what it is divided by is k, or k * k, also
-where a part of it is missing.
+A window of k reaches from k // 2 values before to (k - 1) // 2 after a value; sums are divided by k, or k * k, even if
+a part of the window is out of bounds.
 """
 # ruff: noqa: N999  (named after Apple's header)
 
@@ -20,7 +20,7 @@ Pair = tuple[int, int]
 
 
 def around_channels(x: Array, size: int) -> Array:
-    """Sum of what is around each channel, itself included."""
+    """Return the sum of the neighbours of each channel, itself included."""
     before, after, channels = size // 2, (size - 1) // 2, x.shape[3]
     return np.stack(
         [x[..., max(c - before, 0) : min(c + after, channels - 1) + 1].sum(axis=3) for c in range(channels)], axis=3
@@ -33,13 +33,13 @@ def cross_channel(x: Array, *, size: int, alpha: float, beta: float, delta: floa
 
 
 def means(x: Array, *, size: Pair, offset: Pair, kernel: int, edge: str) -> Array:
-    """Of the window around each pixel."""
+    """Return the means of the windows around each pixel."""
     window = {"size": size, "offset": offset, "kernel": (kernel, kernel), "stride": (1, 1), "dilation": (1, 1)}
     return windows(x, edge=edge, **window).mean(axis=0)  # type: ignore[arg-type]
 
 
 def centres(x: Array, *, size: Pair, offset: Pair, edge: str) -> Array:
-    """The pixels that the windows are around."""
+    """Return the pixels at the centres of the windows."""
     return tap(x, offset[0] + np.arange(size[0]), offset[1] + np.arange(size[1]), edge)
 
 

@@ -14,7 +14,7 @@ Pair = tuple[int, int]
 
 
 def windows(x: Array, *, size: Pair, offset: Pair, kernel: Pair, stride: Pair, dilation: Pair, edge: str) -> Array:
-    """Every tap of every window: (taps, N, size, C). Tap (p, q) of result (i, j) is source row
+    """Return every tap of every window: (taps, N, size, C). Tap (p, q) of result (i, j) is source row
 
         offset[0] + i * stride[0] + p * dilation[0] - ((kH - 1) * dilation[0] + 1) // 2
 
@@ -35,17 +35,17 @@ def windows(x: Array, *, size: Pair, offset: Pair, kernel: Pair, stride: Pair, d
 
 
 def maximum(x: Array, **window: object) -> Array:
-    """The greatest tap. NaN is greater than anything."""
+    """Return the max tap. NaN is greater than any number."""
     return windows(x, **window).max(axis=0)  # type: ignore[arg-type]
 
 
 def l2_norm(x: Array, **window: object) -> Array:
-    """Root of the sum of the taps' squares."""
+    """Return the root of the sum of the squared taps."""
     return np.sqrt((windows(x, **window) ** 2).sum(axis=0))  # type: ignore[arg-type]
 
 
 def average(x: Array, *, edge: str, zero_pad: Pair = (0, 0), **window: object) -> Array:
-    """Sum of the taps within the source, divided by
+    """Return the sum of the taps within the source, divided by
 
     * "zero": the number of taps a window has;
     * "clamp": the number of those within the source grown by `zero_pad` pixels on each side; 0 where there is none.

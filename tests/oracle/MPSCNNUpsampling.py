@@ -13,10 +13,10 @@ Array = NDArray[np.float64]
 
 
 def positions(count: int, source: int, result: int, offset: int = 0, *, align_corners: bool = False) -> Array:
-    """Where the first `count` of `result` pixels look, in pixels of a source of `source`.
+    """Return the source positions of the first `count` of `result` pixels; the source has `source` pixels.
 
-    Pixel i looks at offset + i * source / result; with `align_corners` at offset + i * (source - 1) / (result - 1), and
-    a result of one pixel at the first.
+    Pixel i samples offset + i * source / result, with `align_corners` offset + i * (source - 1) / (result - 1); a
+    result of one pixel samples the first.
     """
     steps = np.arange(count, dtype=np.float64)
     if not align_corners:
@@ -25,18 +25,18 @@ def positions(count: int, source: int, result: int, offset: int = 0, *, align_co
 
 
 def nearest(x: Array, rows: Array, columns: Array, edge: str) -> Array:
-    """The pixels at the positions rounded down."""
+    """Return the pixels at the positions rounded down."""
     return tap(x, np.floor(rows).astype(int), np.floor(columns).astype(int), edge)
 
 
 def _around(x: Array, rows: Array, columns: Array, edge: str) -> list[Array]:
-    """The four pixels around each position: above left, above right, below left, below right."""
+    """Return the four pixels around each position: above left, above right, below left, below right."""
     top, left = np.floor(rows).astype(int), np.floor(columns).astype(int)
     return [tap(x, top + dy, left + dx, edge) for dy in (0, 1) for dx in (0, 1)]
 
 
 def bilinear(x: Array, rows: Array, columns: Array, edge: str) -> Array:
-    """The four pixels around each position, each counted by how near it is."""
+    """Interpolate between the four pixels around each position."""
     down, right = (rows - np.floor(rows))[:, None, None], (columns - np.floor(columns))[:, None]
     above_left, above_right, below_left, below_right = _around(x, rows, columns, edge)
     above = above_left * (1 - right) + above_right * right
@@ -45,5 +45,5 @@ def bilinear(x: Array, rows: Array, columns: Array, edge: str) -> Array:
 
 
 def greatest(x: Array, rows: Array, columns: Array, edge: str) -> Array:
-    """The greatest of the four by absolute value: a weight is rounded in units of 1, however small it is."""
+    """Return the max of the four absolute values: errors of weights are relative to 1, however small the weights."""
     return np.abs(_around(x, rows, columns, edge)).max(axis=0)

@@ -13,18 +13,18 @@ Array = NDArray[np.float64]
 Region = tuple[tuple[int, int, int], tuple[int, int, int]]
 
 AXES = {"Row": 2, "Column": 1, "FeatureChannels": 3}
-"""Axis of (N, H, W, C) that is folded: a row over its columns, a column over its rows."""
+"""Reduced axis of (N, H, W, C): a row over its columns, a column over its rows."""
 
 
 def part(x: Array, rect: Region | None) -> Array:
-    """What ((y, x, image), (height, width, images)) leaves of a source; it may reach beyond."""
+    """Return the part of a source inside ((y, x, image), (height, width, images)), which may exceed it."""
     if rect is None:
         return x
     (y, left, image), (height, width, images) = rect
     return x[image : image + images, y : y + height, left : left + width]
 
 
-# NaN is greater and less than anything, and the index is that of the first; NumPy has it so.
+# NaN is both max and min, and the index is that of the first one, as in NumPy.
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "Max": np.max,
     "Min": np.min,
@@ -36,18 +36,18 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 def reduce(axis: str, function: str, x: Array) -> Array:
-    """One value along the axis; arguments count from 0."""
+    """Return one value along the axis; indices count from 0."""
     with np.errstate(all="ignore"):
         return FUNCTIONS[function](x, axis=AXES[axis], keepdims=True).astype(np.float64)
 
 
 def weighted_mean(x: Array, weights: Array) -> Array:
-    """Sum of the products over the channels, divided by their number."""
+    """Return the sum of the products over the channels, divided by their number."""
     return (x * weights).sum(axis=3, keepdims=True) / x.shape[3]
 
 
 def weighted_sum(x: Array, weights: Array, *, by_nonzero_weights: bool = False) -> Array:
-    """Sum of the products; `by_nonzero_weights`: divided by how many weights are not 0, if there is one."""
+    """Return the sum of the products; `by_nonzero_weights`: divided by the number of nonzero weights, if any."""
     result = (x * weights).sum(axis=3, keepdims=True)
     if not by_nonzero_weights:
         return result

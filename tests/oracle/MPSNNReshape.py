@@ -11,18 +11,18 @@ Array = NDArray[np.float64]
 
 
 def reshape(x: Array, shape: tuple[int, int, int]) -> Array:
-    """The values of each image in the order channels, columns, rows."""
+    """Reshape the values of each image in the order channels, columns, rows."""
     return x.reshape(x.shape[0], *shape)
 
 
 def places(start: int, count: int, size: int, edge: str) -> NDArray[np.int64]:
-    """Indices start ... start + count - 1 of an axis of `size`, brought into it; -1 where zeros or a constant stand."""
+    """Map indices start ... start + count - 1 into an axis of `size`; -1: a zero or the constant."""
     found = []
     for index in range(start, start + count):
         i = index
         if edge == "clamp":
             i = min(max(i, 0), size - 1)
-        elif edge == "mirror":  # without the outermost pixel, which stands there once
+        elif edge == "mirror":  # the outermost pixel is not repeated
             while not 0 <= i < size:
                 i = 0 if size == 1 else -i if i < 0 else 2 * (size - 1) - i
         elif edge == "mirror_with_edge":
@@ -33,8 +33,8 @@ def places(start: int, count: int, size: int, edge: str) -> NDArray[np.int64]:
 
 
 def pad(x: Array, starts: tuple[int, int, int], size: tuple[int, int, int], edge: str, fill: Array) -> Array:
-    """`size` (height, width, channels) of a source continued by `edge`, from (y, x, channel) `starts` on; `fill` is the
-    constant, or one for each channel of the result.
+    """Pad a source by `edge`: `size` (height, width, channels) from (y, x, channel) `starts` on; `fill` is the
+    constant, or one value for each channel of the result.
     """
     axes = [places(starts[i], size[i], x.shape[i + 1], edge) for i in range(3)]
     result = x[:, axes[0]][:, :, axes[1]][..., axes[2]]

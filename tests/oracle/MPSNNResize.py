@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 def positions_in(begin: float, extent: float, source: int, count: int) -> Array:
-    """TensorFlow's crop_and_resize: 0 is the first pixel and 1 the last; one sample alone stands in the middle."""
+    """TensorFlow's crop_and_resize: 0 is the first pixel and 1 the last; a single sample is in the middle."""
     if count == 1:
         return np.array([(begin + extent / 2) * (source - 1)])
     return begin * (source - 1) + np.arange(count) * (extent * (source - 1)) / (count - 1)
@@ -23,7 +23,7 @@ def positions_in(begin: float, extent: float, source: int, count: int) -> Array:
 
 def crop_and_resize(x: Array, size: tuple[int, int], regions: Array, sample: Callable[..., Array] = bilinear) -> Array:
     """`regions`: rows of y, x, height, width. All regions of the first image come before those of the second. A sample
-    whose position is beyond the first or the last pixel is 0.
+    beyond the first or the last pixel is 0.
     """
     results = []
     for image in x:

@@ -13,5 +13,5 @@ Array = NDArray[np.float64]
 
 
 def cut(x: Array, size: tuple[int, int], offset: tuple[int, int], edge: str) -> Array:
-    """Pixels offset ... offset + size - 1; those beyond the source are 0 ("zero") or the nearest pixel ("clamp")."""
+    """Return pixels offset ... offset + size - 1; out-of-bounds pixels are 0 ("zero") or clamped ("clamp")."""
     return tap(x, offset[0] + np.arange(size[0]), offset[1] + np.arange(size[1]), edge)

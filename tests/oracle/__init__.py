@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernels compute, in float64 NumPy, one module per Apple header. Never imports mpscnn.
+"""The kernels' results in float64 NumPy, one module per Apple header. Never imports mpscnn.
 
 Images are (N, H, W, C), weights (O, kH, kW, I / groups), pairs (height, width).
 """

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a result may be from the oracle's, and the comparison itself.
+"""Bounds of errors relative to the oracle, and the comparison.
 
-A float32 sum of K products is off by at most `sums` * sqrt(K) * u * sum |w| |x|, u = 2**-24, in whatever order it is
-summed: rounding errors walk at random (the certain bound has K in place of sqrt(K), and is seldom approached).
-`products` is for devices that may round the factors. The activation carries that on: the largest change of f within
-it; its own arithmetic may be as far off as two roundings of its arguments and parameters. The store rounds to the
-result's type once: half a unit in the last place, or one where a device cuts off the rest.
+The error of a float32 sum of K products is at most `sums` * sqrt(K) * u * sum |w| |x|, u = 2**-24, for any order of the
+sum: rounding errors are a random walk (the strict bound has K in place of sqrt(K), and is seldom approached).
+`products` is for devices that may round the factors. An activation f maps this error to the largest change of f within
+it, plus two roundings of its own arguments and parameters. The store rounds to the result's type once: half a unit in
+the last place, or one on devices that truncate.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ U = 2.0**-24
 
 
 def sum_bound(magnitude: Array, terms: int, sums: float, products: float = 0.0) -> Array:
-    """`magnitude` is the sum with every factor's absolute value."""
+    """`magnitude` is the sum with the absolute values of all factors."""
     return (sums * np.sqrt(terms + 1.0) * U + products) * magnitude
 
 
 def carried(f: Callable[[Array], Array], x: Array, bound: Array) -> Array:
-    """Largest change of f(x) for x off by `bound`; f has no more than one turn in that space."""
+    """Return the largest change of f(x) for an error `bound` of x; f has at most one extremum in that range."""
     with np.errstate(all="ignore"):
         middle = f(x)
         change = np.fmax(np.abs(f(x + bound) - middle), np.abs(f(x - bound) - middle))
@@ -38,19 +38,19 @@ def store_bound(value: Array, dtype: str, store: float) -> Array:
     if kind.kind == "u":
         return np.full(value.shape, (0.5 + 2.0**-10) * store / np.iinfo(kind).max)
     info = np.finfo(kind)
-    # Below the smallest normal number a device may flush to zero.
+    # Devices may flush subnormal numbers to zero.
     return store * float(info.eps) * np.abs(np.where(np.isfinite(value), value, 0.0)) + float(info.tiny)
 
 
 def as_numbers(result: NDArray[Any]) -> Array:
-    """What the device means by the elements: unsigned ones are fractions of their largest value."""
+    """Return the values of the elements: unsigned ones are fractions of their type's max."""
     if result.dtype.kind == "u":
         return result / float(np.iinfo(result.dtype).max)
     return result.astype(np.float64)
 
 
 def wrong(result: Array, expected: Array, bound: Array) -> NDArray[np.bool_]:
-    """Elements outside of the bound. NaN and infinities have to be just those."""
+    """Return the elements outside of the bound. NaN and infinities must match exactly."""
     with np.errstate(invalid="ignore"):
         near = np.abs(result - expected) <= bound
     return ~np.where(np.isfinite(expected), near, (result == expected) | (np.isnan(result) & np.isnan(expected)))
@@ -70,7 +70,7 @@ def assert_close(result: Array, expected: Array, bound: Array, what: str = "resu
 
 
 def mutants(result: Array, expected: Array, bound: Array) -> dict[str, Array]:
-    """Results that assert_close() has to refuse: what it lets pass it could not have found either."""
+    """Return results that assert_close() must refuse, to show that it detects such errors."""
     finite = np.argwhere(np.isfinite(expected))
     found: dict[str, Array] = {"shape": result[..., :-1]}
     if len(finite):
@@ -83,7 +83,7 @@ def mutants(result: Array, expected: Array, bound: Array) -> dict[str, Array]:
     moved = [(f"axis {axis} rolled", np.roll(result, 1, axis)) for axis in range(result.ndim) if result.shape[axis] > 1]
     moved += [("all zero", np.zeros_like(result)), ("sign", -result), ("1 % more", result * 1.01)]
     for name, mutant in moved:
-        # A constant cannot be rolled, and 1 % of an 8-bit result is less than its steps.
+        # Rolling a constant changes nothing, and 1 % of an 8-bit result is less than its step.
         with np.errstate(invalid="ignore"):
             if (np.abs(mutant - result) > 2.5 * bound).any():
                 found[name] = mutant

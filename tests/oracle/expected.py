@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a case row to what the kernel has to give: the oracles put together, with the bound of the error."""
+"""From a case row to the expected result: combines the oracles, with the bound of the error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from . import compare, expected_others, normalized, padding
 Array = NDArray[np.float64]
 Pair = tuple[int, int]
 
-# What a name alone stands for, PyTorch's defaults where PyTorch has the function: type, a, b, c.
+# Type, a, b, c of activations given by name: PyTorch's defaults if PyTorch has the function.
 SHORT_ACTIVATIONS: dict[str, tuple[Any, ...]] = {
     "none": ("none",),
     "identity": ("none",),
@@ -48,7 +48,7 @@ SHORT_ACTIVATIONS: dict[str, tuple[Any, ...]] = {
     "gelu": ("gelu",),
 }
 
-# Neuron kernels: type, and what a, b, c are when they are not given.
+# Neuron kernels: type, and the defaults of a, b, c.
 NEURON_KERNELS: dict[str, tuple[str, tuple[float, ...]]] = {
     "NeuronAbsolute": ("absolute", ()),
     "NeuronELU": ("elu", (1.0,)),
@@ -69,7 +69,7 @@ NEURON_KERNELS: dict[str, tuple[str, tuple[float, ...]]] = {
 
 @dataclass
 class Expected:
-    """`value` is what is written, at `first` = (image, y, x, channel) of a destination of extents `shape`."""
+    """`value` is the written part, at `first` = (image, y, x, channel) of a destination of extents `shape`."""
 
     value: Array
     bound: Array
@@ -82,7 +82,7 @@ class Expected:
 
 
 def _weights(case: Case, inputs: Inputs) -> tuple[Array, Array | None]:
-    """OHWI as the kernel multiplies with them, and the bias."""
+    """Return the kernel's factors (OHWI) and the bias."""
     assert inputs.weight is not None
     weight: Array
     if case.quantized == "ranges":
@@ -115,7 +115,7 @@ def _ohwi(case: Case, weight: NDArray[Any]) -> NDArray[Any]:
 
 
 def _sides(value: Any) -> tuple[Pair, Pair]:
-    """padding= as ((top, bottom), (left, right))."""
+    """Return padding= as ((top, bottom), (left, right))."""
     if isinstance(value, int):
         return (value, value), (value, value)
     if isinstance(value[0], int):
@@ -124,7 +124,7 @@ def _sides(value: Any) -> tuple[Pair, Pair]:
 
 
 def _window(case: Case, kernel: Pair, source: Pair, steps: Pair) -> tuple[Pair, Pair]:
-    """Size of the result and offset of kernels with windows: from `padding`."""
+    """Return the size of the result and the offset of a kernel with a window, from `padding`."""
     pad, ceil = case.params.get("padding", 0), case.params.get("ceil_mode", False)
     sizes, offsets = [], []
     for axis in (0, 1):
@@ -139,7 +139,7 @@ def _window(case: Case, kernel: Pair, source: Pair, steps: Pair) -> tuple[Pair, 
 
 
 def _transpose_window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pair]:
-    """Size of the result and kernelOffset of a transposed convolution."""
+    """Return the size of the result and the kernelOffset of a transposed convolution."""
     pad, steps = case.params.get("padding", 0), case.pair("stride")
     extra = case.pair("output_padding") if "output_padding" in case.params else (0, 0)
     sizes, offsets = [], []
@@ -156,7 +156,7 @@ def _transpose_window(case: Case, kernel: Pair, source: Pair) -> tuple[Pair, Pai
 
 
 def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
-    """Everything but the activation and the sub-pixel rearrangement."""
+    """Compute everything but the activation and the sub-pixel rearrangement."""
     source = (x.shape[1], x.shape[2])
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     factor = case.params.get("sub_pixel_scale_factor", 1)
@@ -192,7 +192,7 @@ def _convolve(case: Case, x: Array, weight: Array, bias: Array | None) -> Array:
 
 
 def _binary_convolution(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Array]:
-    """Weights of one bit, before the activation: the result and its bound."""
+    """Return result and bound of a convolution with 1-bit weights, before the activation."""
     assert inputs.bits is not None
     terms = {name: values.astype(np.float64) for name, values in inputs.given.items()}
     u = (x + terms.get("input_bias", 0.0)) * terms.get("input_scale", 1.0)
@@ -215,14 +215,14 @@ def _binary_convolution(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Ar
     sizes, _ = binary.convolution(u, inputs.bits, kind, **window, sizes=True)
     scale = terms.get("scale", 1.0) * (beta if case.params.get("beta_scaling") else 1.0)
     bias = 0.0 if inputs.bias is None else inputs.bias.astype(np.float64)
-    # Sums of bits are exact; those of real sources, beta, three products and the bias are rounded.
+    # Sums of bits are exact; sums of real sources, beta, three products and the bias are rounded.
     terms_of_sum = inputs.bits[0].size if kind == "binary_weights" else 0
     bound = compare.sum_bound(np.abs(scale) * sizes + np.abs(bias), terms_of_sum + 1, case.tolerance.sums)
     return scale * sums + bias, bound
 
 
 def _activation(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
-    """Type and a, b, c as the device has them: float32."""
+    """Return type and a, b, c with the device's precision, float32."""
     if case.kernel in NEURON_KERNELS:
         name, defaults = NEURON_KERNELS[case.kernel]
         numbers = [case.params.get(letter, value) for letter, value in zip("abc", defaults, strict=False)]
@@ -243,7 +243,7 @@ def _activation(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
 def _apply(
     name: str, numbers: list[Any], x: Array, bound: Array, function: Callable[..., Array] = neurons.neuron
 ) -> tuple[Array, Array]:
-    """f(x) and how far it may be off when x may be off by `bound`."""
+    """Return f(x) and its error if x has the error `bound`."""
 
     def of(numbers: list[Any]) -> Callable[[Array], Array]:
         return lambda x: function(name, x, *numbers)
@@ -254,14 +254,14 @@ def _apply(
     total = compare.carried(of(numbers), x, bound + 2 * compare.U * np.abs(np.where(np.isfinite(x), x, 0.0)))
     for i, number in enumerate(numbers):
         if name in ("exponential", "logarithm", "power") and i == 2:
-            continue  # an exponent or a base is given, not computed; its logarithm is part of the next line
+            continue  # a given exponent or base is exact; its logarithm is included in the next line
         with np.errstate(all="ignore"):
             for sign in (1, -1):
                 other = [*numbers[:i], number * (1 + sign * 2 * compare.U), *numbers[i + 1 :]]
                 change = np.abs(of(other)(x) - value)
                 total = total + np.where(np.isfinite(change), change, 0.0)
-    # Two roundings of the function's own, four of those with several operations behind their exponential, and that of
-    # the logarithm inside of a power.
+    # Two roundings of the function's own, four for those with several operations after their exponential, and that of
+    # the logarithm in a power.
     roundings = 4 if name in ("gelu", "softplus") else 2
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(value), np.abs(value), 0.0)
@@ -273,7 +273,7 @@ PREFIXES = ("primary_", "secondary_")
 
 
 def _read(params: dict[str, Any], prefix: str, x: Array) -> Array:
-    """The images and channels of a source that the kernel reads."""
+    """Return the images and channels of a source that the kernel reads."""
     x = x[..., params.get(f"{prefix}source_feature_channel_offset", 0) :]
     x = x[..., : params.get(f"{prefix}source_feature_channel_max_count") or x.shape[3]]
     offset = params.get(f"{prefix}offset")
@@ -281,7 +281,7 @@ def _read(params: dict[str, Any], prefix: str, x: Array) -> Array:
 
 
 def _repeats(case: Case, source: int, own: tuple[int, ...], other: tuple[int, ...]) -> list[bool]:
-    """Whether a source repeats along images, rows, columns, channels: by its strides, or by the shapes."""
+    """Return whether a source repeats along images, rows, columns, channels: by its strides, or by the shapes."""
     repeats = [a == 1 and b != 1 for a, b in zip(own, other, strict=True)]
     pixels = case.params.get(f"{PREFIXES[source]}stride")
     channels = case.params.get(f"{PREFIXES[source]}stride_in_feature_channels")
@@ -293,7 +293,7 @@ def _repeats(case: Case, source: int, own: tuple[int, ...], other: tuple[int, ..
 
 
 def _placed(case: Case, inputs: Inputs) -> list[Array]:
-    """What the pixels that are written see of both sources."""
+    """Return the values of both sources for the pixels that are written."""
     sources = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
     shapes = [source.shape for source in sources]
     repeats = [_repeats(case, i, shapes[i], shapes[1 - i]) for i in (0, 1)]
@@ -316,13 +316,13 @@ def _placed(case: Case, inputs: Inputs) -> list[Array]:
 
 
 def _given_back(case: Case, inputs: Inputs, shape: tuple[int, ...]) -> Array:
-    """The incoming gradient where a source with edge mode Clamp has it: the sum over all pixels that saw the pixel."""
+    """Return the incoming gradient for a clamped source: the sum over all results that read each pixel."""
     gradient, source = (
         _read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)
     )
     summed = np.zeros((gradient.shape[0], *source.shape[1:3], gradient.shape[3]))
     starts = [(case.params.get(f"{prefix}offset") or (0, 0))[:2] for prefix in PREFIXES]
-    # Pixel g of the gradient meets pixel g - primary offset of the result, that is the source's behind it.
+    # Pixel g of the gradient is pixel g - primary offset of the result, which reads the source at the source's offset.
     rows, columns = (
         np.clip(np.arange(gradient.shape[1 + axis]) - starts[0][axis] + starts[1][axis], 0, source.shape[1 + axis] - 1)
         for axis in (0, 1)
@@ -333,7 +333,7 @@ def _given_back(case: Case, inputs: Inputs, shape: tuple[int, ...]) -> Array:
 
 
 def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
-    """Kernels of two sources: the result and its bound, before it is stored."""
+    """Return result and bound of a kernel of two sources, before the store."""
     if case.kernel in expected_others.TWO_SOURCES:
         read = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
         return expected_others.TWO_SOURCES[case.kernel](case, *read)
@@ -341,7 +341,7 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     if case.kernel == "NeuronGradient":
         name, numbers = _activation(case, inputs)
         slope, bound = _apply(name, numbers, b, np.zeros_like(b), neurons.slope)
-        # Near the minimum of gelu the slope's two terms cancel; each is good to a rounding in units of 1.
+        # Near the minimum of gelu, the two terms of the slope cancel; each has an error relative to 1.
         bound = bound + 2 * compare.U * np.abs(slope) + (compare.U if name == "gelu" else 0.0)
         if case.params.get("secondary_edge_mode") == "clamp":
             a = _given_back(case, inputs, b.shape)
@@ -353,7 +353,7 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
     limits = [params.get(f"{name}_value") for name in ("minimum", "maximum")]
     least, most = (None if limit is None else float(np.float32(limit)) for limit in limits)
     size = arithmetic.magnitude(case.kernel, a, b, scales, bias)
-    # Each source is scaled once (8-bit ones twice), then two operations; all relative to the terms.
+    # Each source is scaled once (8-bit ones twice), then two operations; all errors are relative to the terms.
     return (
         arithmetic.arithmetic(case.kernel, a, b, scales, bias, least, most),
         8 * compare.U * np.where(np.isfinite(size), size, 0.0),
@@ -361,7 +361,7 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
 
 
 def _pool(case: Case, x: Array) -> tuple[Array, Array]:
-    """Pooling: the result and its bound, before it is stored."""
+    """Return result and bound of pooling, before the store."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     kernel, dilation = case.pair("kernel_size"), case.pair("dilation")
     stride = case.pair("stride") if case.params.get("stride") is not None else kernel
@@ -392,7 +392,7 @@ def _pool(case: Case, x: Array) -> tuple[Array, Array]:
     return pooling.average(x, **window), compare.sum_bound(magnitude, terms, case.tolerance.sums)
 
 
-# Kernels of one source without weights: the result and its bound, from what is read of the source.
+# Kernels of one source without weights: result and bound, from the part of the source that is read.
 OTHERS: dict[str, Callable[[Case, Array], tuple[Array, Array]]] = {
     "DilatedPoolingMax": _pool,
     "PoolingAverage": _pool,
@@ -406,7 +406,7 @@ ARITHMETIC_DEFAULTS = {"primary_scale": 1.0, "secondary_scale": 1.0, "bias": 0.0
 
 
 def expected(case: Case, inputs: Inputs, dtype: str) -> Expected:
-    """What the kernel of the row has to give for the inputs, as an image of `dtype`."""
+    """Return the expected result of the row for the inputs, as an image of `dtype`."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     x = _read(case.params, "", compare.as_numbers(inputs.x))
     if clip and case.kernel not in expected_others.OTHER_IMAGES:

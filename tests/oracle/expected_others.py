@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a case row to its result and the bound of its error: kernels without weights of their own and windows."""
+"""From a case row to its result and the bound of its error: kernels with neither weights nor windows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Result = tuple[Array, Array]
 
 
 def _place(case: Case, natural: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Pixels that are written, and the source pixel of the first."""
+    """Return the size of the written part, and the source pixel of its first pixel."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     height, width = clip[1][:2] if clip else natural
     y, x = offset[:2] if offset else (0, 0)
@@ -34,7 +34,7 @@ def _place(case: Case, natural: tuple[int, int]) -> tuple[tuple[int, int], tuple
 
 
 def _moved(case: Case, x: Array) -> Array:
-    """Each pixel of the result on one of the source."""
+    """Return the source pixels under the pixels of the result."""
     (height, width), (y, left) = _place(case, (x.shape[1], x.shape[2]))
     return tap(x, y + np.arange(height), left + np.arange(width), case.params.get("edge_mode", "zero"))
 
@@ -44,7 +44,7 @@ def _exact(value: Array) -> Result:
 
 
 def softmax(case: Case, x: Array) -> Result:
-    """exp(x - max) has the rounding of its argument; the sum has that of sums, and a logarithm makes it absolute."""
+    """exp(x - max) has the rounding of its argument; the sum has that of sums; a logarithm makes the error absolute."""
     x = _moved(case, x)
     of_sum = (4 + 4 * np.sqrt(x.shape[3])) * compare.U
     if case.kernel == "LogSoftMax":
@@ -58,7 +58,7 @@ def softmax(case: Case, x: Array) -> Result:
 
 
 def upsample(case: Case, x: Array) -> Result:
-    """Also resizing, which has a size instead of a factor."""
+    """Upsampling, and resizing, which has a size instead of a factor."""
     source = (x.shape[1], x.shape[2])
     if "size" in case.params:
         full = case.pair("size")
@@ -75,7 +75,7 @@ def upsample(case: Case, x: Array) -> Result:
 
 
 def crop(case: Case, x: Array) -> Result:
-    """The first rows, columns and images of the result where there is a clip rectangle."""
+    """Crop and resize; of a clip rectangle's size, the first rows, columns and images of the result."""
     regions = np.array(case.params["regions"], np.float32).astype(np.float64)
     clip = case.params.get("clip_rect")
     height, width, images = clip[1] if clip else (None, None, None)
@@ -87,7 +87,7 @@ def crop(case: Case, x: Array) -> Result:
 
 
 def reduction(case: Case, x: Array) -> Result:
-    """Sums and means by the rule for sums; the others are values of the source, or indices."""
+    """Sums and means have the bound of sums; other results are values of the source, or indices."""
     axis, function = reductions.KERNELS[case.kernel]
     x = reductions.part(x, case.params.get("clip_rect_source"))
     clip = case.params.get("clip_rect")
@@ -103,7 +103,7 @@ def reduction(case: Case, x: Array) -> Result:
 
 
 def weighted(case: Case, x: Array, weights: Array) -> Result:
-    """Both sources by their own rectangles; `x` and `weights` have the channels that are read."""
+    """Both sources have their own rectangles; `x` and `weights` have the channels that are read."""
     x = reductions.part(x, case.params.get("primary_source_clip_rect"))
     weights = reductions.part(weights, case.params.get("secondary_source_clip_rect"))
     clip = case.params.get("clip_rect")
@@ -130,7 +130,7 @@ def reshape(case: Case, x: Array) -> Result:
 
 
 def sides(padding: Any) -> tuple[int, int, int, int]:
-    """padding= as top, bottom, left, right."""
+    """Return padding= as top, bottom, left, right."""
     if isinstance(padding, int):
         return padding, padding, padding, padding
     if isinstance(padding[0], int):
@@ -182,4 +182,4 @@ TWO_SOURCES: dict[str, Callable[[Case, Array, Array], Result]] = {
 }
 
 OTHER_IMAGES = {"CropAndResizeBilinear", *reductions.KERNELS}
-"""Kernels whose result may have other images than its source: a clip rectangle counts those of the result."""
+"""Kernels whose result may have other images than their source: a clip rectangle counts images of the result."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernels of normalization have to give for a case row, and how far off they may be."""
+"""Expected results of the normalization kernels for a case row, and bounds of their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .MPSCNNConvolution import tap
 
 Array = NDArray[np.float64]
 
-# Apple's [MPSCNNNormalization.h]; kernel_size where it may be left out.
+# Apple's defaults [MPSCNNNormalization.h]; kernel_size where it is optional.
 DEFAULTS: dict[str, dict[str, float]] = {
     "CrossChannelNormalization": {"kernel_size": 5, "alpha": 1, "beta": 5, "delta": 1},
     "SpatialNormalization": {"alpha": 1, "beta": 5, "delta": 1},
@@ -33,7 +33,7 @@ def sum_bound(magnitude: Array, terms: int) -> Array:
 
 
 def numbers(case: Case) -> dict[str, Any]:
-    """Parameters of a kernel of local normalization as the device has them: float32."""
+    """Return the parameters of a local normalization with the device's precision, float32."""
     given = {name: case.params.get(name, value) for name, value in DEFAULTS[case.kernel].items()}
     if "kernel_size" in case.params:
         given["kernel_size"] = case.params["kernel_size"]
@@ -41,7 +41,7 @@ def numbers(case: Case) -> dict[str, Any]:
 
 
 def placed(case: Case, x: Array) -> dict[str, Any]:
-    """Which source pixels the result's lie on."""
+    """Return the source pixels that correspond to the pixels of the result."""
     clip, offset = case.params.get("clip_rect"), case.params.get("offset")
     return {
         "size": clip[1][:2] if clip else x.shape[1:3],
@@ -51,7 +51,7 @@ def placed(case: Case, x: Array) -> dict[str, Any]:
 
 
 def _power(base: Array, exponent: float, bound: Array) -> tuple[Array, Array]:
-    """base ** -exponent, and its bound for a base that is off by `bound`; four roundings of its own."""
+    """Return base ** -exponent, and its bound for a base with error `bound`; the power itself has four roundings."""
     value = base**-exponent
     off = carried(lambda b: np.maximum(b, 1e-30) ** -exponent, base, bound + 2 * U * np.abs(base))
     return value, off + 4 * U * np.abs(value) * (1 + np.abs(exponent * np.log(np.maximum(base, 1e-30))))
@@ -84,7 +84,7 @@ def local_contrast(case: Case, x: Array) -> tuple[Array, Array]:
     window = placed(case, x)
     mean, square = (local.means(power, kernel=kernel, **window) for power in (x, x**2))
     off_mean = sum_bound(local.means(np.abs(x), kernel=kernel, **window), kernel**2)
-    # The difference of two sums: each with its own error, however small what is left.
+    # The difference of two sums has the errors of both, however small it is.
     off_variance = sum_bound(square, kernel**2) + 2 * np.abs(mean) * off_mean + 2 * U * mean**2
     variance = np.maximum(square - mean**2, 0)
     scale, off = _power(given["delta"] + given["alpha"] * variance, given["beta"], abs(given["alpha"]) * off_variance)
@@ -108,14 +108,14 @@ def epsilon(case: Case) -> float:
 
 
 def values(inputs: Inputs, channels: int) -> tuple[Array, Array]:
-    """gamma and beta."""
+    """Return gamma and beta."""
     ones = np.ones(channels, np.float32)
     gamma, beta = inputs.given.get("gamma", ones), inputs.given.get("beta", 0 * ones)
     return gamma.astype(np.float64), beta.astype(np.float64)
 
 
 def moments_bound(x: Array, mean: Array, variance: Array, terms: int) -> tuple[Array, Array]:
-    """How far a mean and a variance of so many terms may be off, by sums of distances from some value among them."""
+    """Return bounds of mean and variance of `terms` values, summed as distances from some value among them."""
     spread = np.sqrt(variance)
     off_mean = sum_bound(spread, terms) + 2 * U * np.abs(mean)
     return off_mean, sum_bound(2 * variance, terms) + off_mean**2
@@ -161,7 +161,7 @@ def group(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Array]:
 
 
 def statistics(case: Case, x: Array, inputs: Inputs) -> tuple[Array, Array]:
-    """Mean and variance as the two pixels of an image, (1, 1, 2, C)."""
+    """Return mean and variance as two pixels of an image, (1, 1, 2, C)."""
     mean, variance = by_moments.statistics(x)
     off = moments_bound(x, mean, variance, int(np.prod(x.shape[:3])))
     return np.stack([mean, variance])[None, None], np.stack(off)[None, None]

@@ -32,7 +32,7 @@ def _of(array: NDArray[Any], name: str) -> torch.Tensor:
 def normalized(
     case: Case, x: torch.Tensor, inputs: Inputs, tensor: Callable[[NDArray[Any], str], torch.Tensor] = _of
 ) -> torch.Tensor:
-    """The result before its activation, (N, C, H, W); x is the same. `tensor` makes those of values, by their names."""
+    """Return the result before its activation, (N, C, H, W), like x. `tensor` converts named arrays."""
     if case.kernel in DEFAULTS:
         return _locally(case, x)
     gamma, beta, mean, variance = (
@@ -43,7 +43,7 @@ def normalized(
         variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
         return torch.stack([mean, variance], dim=1)[None, :, None]
     if case.kernel == "InstanceNormalization":
-        if x.shape[2:] == (1, 1):  # refused as training of one value
+        if x.shape[2:] == (1, 1):  # PyTorch refuses training with one value
             return F.group_norm(x, x.shape[1], gamma, beta, epsilon(case))
         return F.instance_norm(x, weight=gamma, bias=beta, eps=epsilon(case))
     if case.kernel == "GroupNormalization":

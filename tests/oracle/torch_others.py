@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels without weights and windows through PyTorch's operators in float64."""
+"""Kernels with neither weights nor windows through PyTorch's operators in float64."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FOLDS: dict[str, Any] = {
 
 
 def without_counterpart(case: Case) -> bool:
-    """PyTorch has nothing like it: masks of one's own, places by hand."""
+    """Return whether PyTorch has no counterpart: other random masks, explicit positions."""
     moved = "offset" in case.params and case.kernel not in ("Slice", "SoftMax", "LogSoftMax")
     return case.kernel == "Dropout" or "clip_rect" in case.params or moved
 
 
 def seen(case: Case, x: torch.Tensor, prefix: str = "") -> torch.Tensor:
-    """What a result as large as x sees of it from an offset on: beyond it zeros, or the nearest pixels."""
+    """Return the source pixels of a result as large as x, from the offset on; out of bounds zeros, or clamped."""
     clamps = case.params.get(f"{prefix}edge_mode") == "clamp"
     for axis, start in zip((2, 3), case.params.get(f"{prefix}offset", (0, 0))[:2], strict=True):
         positions = torch.arange(x.shape[axis]) + start
@@ -44,13 +44,13 @@ def seen(case: Case, x: torch.Tensor, prefix: str = "") -> torch.Tensor:
 
 
 def _amounts(case: Case) -> list[int]:
-    """As F.pad() of (N, 1, C, H, W) has them."""
+    """Return the padding in the order of F.pad() for (N, 1, C, H, W)."""
     top, bottom, left, right = sides(case.params.get("padding", 0))
     return [left, right, top, bottom, case.params.get("channels_before", 0), case.params.get("channels_after", 0)]
 
 
 def _mirrored(x: torch.Tensor, dim: int, before: int, after: int, mode: str) -> torch.Tensor:
-    """The source and its mirror image in turn, as long as it takes; F.pad() has neither repeated edges nor turns."""
+    """Alternate the source and its mirror image as often as needed; F.pad() cannot repeat edges or mirror twice."""
     size, back = x.shape[dim], x.flip(dim)
     if mode == "mirror":
         back = back.narrow(dim, 1, max(size - 2, 0)) if size > 1 else back.narrow(dim, 0, 0)
@@ -61,7 +61,7 @@ def _mirrored(x: torch.Tensor, dim: int, before: int, after: int, mode: str) -> 
 
 
 def _sampled(x: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor, edge: str) -> torch.Tensor | None:
-    """F.grid_sample() at pixel positions; it needs more than one pixel along each axis."""
+    """Sample at pixel positions with F.grid_sample(), which needs more than one pixel along each axis."""
     height, width = x.shape[2:]
     if height == 1 or width == 1:
         return None
@@ -94,7 +94,7 @@ def _resized(case: Case, x: torch.Tensor) -> torch.Tensor | None:
 
 
 def _cropped(case: Case, x: torch.Tensor) -> torch.Tensor | None:
-    """One region after the other; samples beyond the source count as nothing."""
+    """Sample one region after the other; samples beyond the source are 0."""
     size, last = case.pair("size"), [extent - 1 for extent in x.shape[2:]]
     results = []
     for region in np.array(case.params["regions"], np.float32).astype(np.float64):
@@ -154,7 +154,7 @@ def _padded(case: Case, x: torch.Tensor) -> torch.Tensor:
 
 
 def _cut(case: Case, x: torch.Tensor) -> torch.Tensor | None:
-    """Only what lies within the source."""
+    """Return only the part within the source."""
     height, width = case.pair("size") if case.params.get("size") is not None else x.shape[2:]
     y, left = case.params.get("offset", (0, 0))[:2]
     result = x[:, :, y : y + height, left : left + width]
@@ -163,7 +163,7 @@ def _cut(case: Case, x: torch.Tensor) -> torch.Tensor | None:
 
 
 def reference(case: Case, sources: list[torch.Tensor]) -> torch.Tensor | None:
-    """(N, C, H, W) in and out, the images and channels that are read; None when PyTorch has nothing like it."""
+    """Return the result (N, C, H, W) for the images and channels that are read; None without a counterpart."""
     if without_counterpart(case):
         return None
     x = sources[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same rows through PyTorch's operators in float64, wherever it has them: a second opinion on the oracles."""
+"""The same rows through PyTorch's operators in float64, where these exist, to check the oracles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .padding import framework_size
 Array = NDArray[np.float64]
 
 
-# What gradients() asks for, by the name of an argument; None: nobody asks.
+# Tensors that gradients() differentiates by, by the argument's name; None outside of gradients().
 _leaves: dict[str, torch.Tensor] | None = None
 
 
@@ -31,7 +31,7 @@ def _tensor(array: NDArray[Any], name: str = "") -> torch.Tensor:
 
 
 def _oihw(case: Case, inputs: Inputs) -> torch.Tensor:
-    """Weights by PyTorch's order; transposed ones (I, O / groups, kH, kW)."""
+    """Return the weights in PyTorch's order; transposed ones (I, O / groups, kH, kW)."""
     raw = inputs.weight
     assert raw is not None
     layout = case.layout
@@ -55,7 +55,7 @@ def _oihw(case: Case, inputs: Inputs) -> torch.Tensor:
         weight = weight.permute(3, 2, 0, 1)
     elif layout == "OHWI":
         weight = weight.permute(0, 3, 1, 2)
-        if case.kernel == "ConvolutionTranspose":  # MPS's own is rotated
+        if case.kernel == "ConvolutionTranspose":  # MPS's order is rotated
             parts = [part.transpose(0, 1) for part in weight.flip(2, 3).chunk(case.groups)]
             weight = torch.cat(parts)
     halved = case.quantized or case.weight_dtype == "float16" or case.params.get("kernel_dtype") == "float16"
@@ -72,7 +72,7 @@ def _activate(y: torch.Tensor, name: str, a: Any, b: float, c: float) -> torch.T
         "hard_sigmoid": lambda: torch.clamp(a * y + b, 0, 1),
         "tanh": lambda: a * torch.tanh(b * y),
         "absolute": lambda: y.abs(),
-        "softplus": lambda: a * F.softplus(b * y, threshold=40),  # beyond it e**-40 is lost, less than float64 shows
+        "softplus": lambda: a * F.softplus(b * y, threshold=40),  # beyond it, e**-40 is below the precision
         "softsign": lambda: F.softsign(y),
         "elu": lambda: F.elu(y, a),
         "prelu": lambda: F.prelu(y, _tensor(a)),
@@ -104,7 +104,7 @@ def _numbers(case: Case, inputs: Inputs) -> tuple[str, list[Any]]:
 
 
 def _same(case: Case, kernel: tuple[int, int], source: tuple[int, int]) -> list[int] | None:
-    """TensorFlow's SAME and VALID as F.pad() wants them; None where MPS centres the area it reads."""
+    """Return TensorFlow's SAME or VALID in the order of F.pad(); None where MPS centres the windows differently."""
     amounts = []
     for k, s, n in zip(reversed(kernel), reversed(case.pair("stride")), reversed(source), strict=True):
         if case.params["padding"] == "valid":
@@ -120,7 +120,7 @@ def _same(case: Case, kernel: tuple[int, int], source: tuple[int, int]) -> list[
 
 
 def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
-    """Both sources of a kernel that has two, (N, C, H, W); what has a stride of 0 is cut to what is repeated."""
+    """Return the sources of a kernel of two, (N, C, H, W); axes with stride 0 are reduced to the repeated pixel."""
     tensors = []
     for prefix, array in zip(("primary_", "secondary_"), inputs.sources, strict=True):
         x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
@@ -136,7 +136,7 @@ def _sources(case: Case, inputs: Inputs) -> tuple[torch.Tensor, ...]:
 
 
 def _read(case: Case, inputs: Inputs) -> list[torch.Tensor]:
-    """The images and channels of each source that are read, (N, C, H, W)."""
+    """Return the images and channels of each source that are read, (N, C, H, W)."""
     tensors = []
     for prefix, array in zip(("primary_", "secondary_") if case.second else ("",), inputs.sources, strict=True):
         x = compare.as_numbers(array)[..., case.params.get(f"{prefix}source_feature_channel_offset", 0) :]
@@ -148,7 +148,7 @@ def _read(case: Case, inputs: Inputs) -> list[torch.Tensor]:
 
 
 def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
-    """With PyTorch's own broadcasting and clamp."""
+    """Arithmetic with PyTorch's own broadcasting and clamp."""
     params = case.params
     number = {
         name: float(np.float32(value)) for name, value in params.items() if name.endswith(("scale", "bias", "_value"))
@@ -162,7 +162,7 @@ def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
 
 
 def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
-    """What autograd makes of PyTorch's own function."""
+    """Gradient by PyTorch's autograd."""
     gradient, x = _sources(case, inputs)
     x.requires_grad_()
     name, numbers = _numbers(case, inputs)
@@ -171,14 +171,14 @@ def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:
 
 
 def reference(case: Case, inputs: Inputs) -> Array | None:
-    """The result (N, H, W, C) before it is stored; None when PyTorch has nothing like it."""
+    """Return the result (N, H, W, C) before it is stored; None without a counterpart in PyTorch."""
     y = _result(case, inputs)
     return None if y is None else np.ascontiguousarray(y.detach().numpy().transpose(0, 2, 3, 1))
 
 
 def gradients(case: Case, inputs: Inputs, grad_y: NDArray[Any]) -> dict[str, Array] | None:
-    """What autograd makes of the row's function in float64: "source0", "source1" (N, H, W, C), "weight" in the row's
-    layout, "bias", "gamma", "beta". None when PyTorch has nothing like the function."""
+    """Return autograd's gradients of the row's function in float64: "source0", "source1" (N, H, W, C), "weight" in the
+    row's layout, "bias", "gamma", "beta". None without a counterpart in PyTorch."""
     global _leaves
     _leaves = leaves = {}
     try:
@@ -193,7 +193,7 @@ def gradients(case: Case, inputs: Inputs, grad_y: NDArray[Any]) -> dict[str, Arr
 
 
 def _sees_places(case: Case, inputs: Inputs) -> bool:
-    """Whether offsets are looked at: of functions value by value, of whole images of one size."""
+    """Return whether the reference supports offsets: for element-wise functions of whole images of one size."""
     if not case.second:
         return case.kernel in NEURON_KERNELS
     strides = any("stride" in name for name in case.params)
@@ -240,7 +240,7 @@ def _result(case: Case, inputs: Inputs) -> torch.Tensor | None:
     factor = params.get("sub_pixel_scale_factor", 1)
     if factor > 1:
         channels = y.shape[1] // factor**2
-        # PyTorch wants the positions of one channel together, MPS the channels of one position.
+        # PyTorch has the positions of one channel together, MPS the channels of one position.
         y = F.pixel_shuffle(y.unflatten(1, (factor**2, channels)).transpose(1, 2).flatten(1, 2), factor)
     return y
 
@@ -249,7 +249,7 @@ POOLING = ("DilatedPoolingMax", "PoolingAverage", "PoolingL2Norm", "PoolingMax")
 
 
 def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
-    """By PyTorch's own padding and counting where it has them, else on a source padded by hand."""
+    """Use PyTorch's own padding and divisors where these exist, otherwise a source padded by hand."""
     params, maximum = case.params, case.kernel in ("PoolingMax", "DilatedPoolingMax")
     kernel, dilation, ceil = case.pair("kernel_size"), case.pair("dilation"), params.get("ceil_mode", False)
     stride = case.pair("stride") if params.get("stride") is not None else kernel
@@ -266,14 +266,14 @@ def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
         top, bottom, left, right = _sides(pad)
     symmetric = (top, left) == (bottom, right) and 2 * top <= kernel[0] and 2 * left <= kernel[1]
     if maximum and edge == "clamp" and (symmetric or not any((top, bottom, left, right))):
-        # With gaps a clamped tap reads a pixel that no other tap reads: PyTorch leaves it out.
+        # With dilation, a clamped tap may read a pixel that no other tap reads, and that PyTorch's padding omits.
         if dilation != (1, 1) and (ceil or any((top, left))):
             return None
         return F.max_pool2d(x, kernel, stride, (top, left), dilation, ceil)
     if "count_include_pad" in params or (case.kernel == "PoolingAverage" and edge == "clamp"):
         include = params.get("count_include_pad", False)
         return F.avg_pool2d(x, kernel, stride, (top, left), ceil, include) if symmetric else None
-    if ceil:  # pixels behind the padding, for a last window that needs them
+    if ceil:  # more padding at the end for a last window that needs it
         sizes = [
             framework_size(size, (k - 1) * d + 1, s, before, after, ceil=True)
             for size, k, d, s, before, after in zip(
@@ -291,7 +291,7 @@ def _pooled(case: Case, x: torch.Tensor) -> torch.Tensor | None:
 
 
 def _binary(case: Case, inputs: Inputs, x: torch.Tensor) -> torch.Tensor | None:
-    """An ordinary convolution of numbers that stand for the bits; padding is what the bit of 0 stands for."""
+    """An ordinary convolution of the bits' values; the padding has the value of bit 0."""
     assert inputs.bits is not None
     params, kind = case.params, case.params.get("type", "xnor")
     bits = _tensor(inputs.bits.transpose(0, 3, 1, 2))
@@ -326,7 +326,7 @@ def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Te
             return None
         extra = case.pair("output_padding") if "output_padding" in case.params else (0, 0)
         sides = _sides(pad)
-        # Uncut, then cut; output_padding adds at the end what PyTorch's own formula would have left out.
+        # Compute the whole result, then crop it; output_padding appends pixels that PyTorch's own formula omits.
         y = F.conv_transpose2d(x, weight, None, stride=case.pair("stride"), groups=case.groups)
         y = F.pad(y, [-sides[2], extra[1] - sides[3], -sides[0], extra[0] - sides[1]])
         return y if bias is None else y + bias[:, None, None]
@@ -345,7 +345,7 @@ def _convolved(case: Case, x: torch.Tensor, weight: torch.Tensor, bias: torch.Te
 
 
 def _sides(pad: Any) -> tuple[int, int, int, int]:
-    """Top, bottom, left, right."""
+    """Return top, bottom, left, right."""
     if isinstance(pad, int):
         return pad, pad, pad, pad
     if isinstance(pad[0], int):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows for cpp_engine_rows: problems by the names of their fields (csrc/openmps/engine/problem), and helpers of the
-families of rows. The keys of a row are described in tests/cpp/test_engine_rows.cpp.
+"""Rows for cpp_engine_rows: problems by the names of their fields (csrc/openmps/engine/problem), and helpers for the
+families of rows. tests/cpp/test_engine_rows.cpp describes the keys of a row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORMATS = {"float32": np.float32, "float16": np.float16, "unorm8": np.uint8, "un
 
 @dataclass(frozen=True)
 class Alias:
-    """The same memory as the field `path`; `values` are those before the run."""
+    """The memory of the field `path`; `values` are those before the run."""
 
     path: str
     values: Stored | None = None
@@ -42,17 +42,17 @@ class Extents:
 
 
 def single(value: float) -> float:
-    """The value rounded to float32, as the fields hold it."""
+    """Return the value rounded to float32, as the fields store it."""
     return float(np.float32(value))
 
 
 def row(
     kind: str, name: str, fields: Mapping[str, Any], expected: Mapping[str, Any], formats: str = "", **format_of: str
 ) -> Row:
-    """A problem. `fields` are numbers, arrays, mappings of these and lists of mappings; None leaves a field as it is.
+    """Make a problem. `fields`: numbers, arrays, mappings of these and lists of mappings; None keeps a field's default.
 
-    `expected`: by path, the values after the run, or a pair of these and their tolerance. `formats`: with which a
-    result is stored beside float32; `format_of`: those of single results.
+    `expected`: values after the run by path, or pairs of these and their tolerance. `formats`: formats for the results
+    besides float32; `format_of`: for single results.
     """
     result = Row(f"{kind} {name}", {"problem": kind})
     if formats:
@@ -100,7 +100,7 @@ def chance(rng: Random, one_in: int) -> bool:
 
 
 def whole(rng: Random, low: int, high: int) -> int:
-    """Both ends included."""
+    """Return a random integer, both bounds included."""
     return int(rng.integers(low, high + 1))
 
 
@@ -123,7 +123,7 @@ def image(
     high: float = 2,
     formats: str = "float32 float32 float16 unorm8",
 ) -> Stored:
-    """A random image in one of the formats; normalized integers are between 0 and 1."""
+    """Return a random image in one of the formats; normalized integers are between 0 and 1."""
     dtype = FORMATS[pick(rng, formats.split())]
     if dtype in (np.uint8, np.uint16):
         return rng.integers(0, np.iinfo(dtype).max + 1, shape).astype(dtype)
@@ -131,7 +131,7 @@ def image(
 
 
 def values_of(stored: Stored) -> Array:
-    """The values that a kernel reads: float32."""
+    """Return the values as read by a kernel, float32."""
     if stored.dtype in (np.uint8, np.uint16):
         return (stored / float(np.iinfo(stored.dtype).max)).astype(np.float32).astype(np.float64)
     return stored.astype(np.float64)
@@ -159,7 +159,7 @@ class Window:
         return (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
     def offset(self) -> Pair:
-        """Where Apple's kernels, and so the oracles, count from: the middle of the window."""
+        """Return the position of the window's middle, to which offsets of Apple's kernels and of the oracles refer."""
         return self.start[0] + self.reach(0) // 2, self.start[1] + self.reach(1) // 2
 
 
@@ -182,7 +182,7 @@ class Operand:
         }
 
     def seen(self, h: int, w: int, c: int) -> Array:
-        """The value for each one of the destination."""
+        """Return the values read by each element of the destination."""
         view = values_of(self.view)
         rows = self.start[0] + (0 if self.repeat[0] else 1) * np.arange(h)
         columns = self.start[1] + (0 if self.repeat[1] else 1) * np.arange(w)
@@ -191,7 +191,7 @@ class Operand:
 
 
 def operand(rng: Random, stored: Stored, h: int, w: int, plain: bool, repeats: bool = False) -> Operand:
-    """The image somewhere under a destination of h x w."""
+    """Return the image at a random position relative to a destination of h x w."""
     if plain:
         return Operand(stored)
     start = tuple(
@@ -202,12 +202,12 @@ def operand(rng: Random, stored: Stored, h: int, w: int, plain: bool, repeats: b
 
 
 def region(x: Array, first: Pair, size: Pair) -> Array:
-    """Pixels from `first` on, 0 beyond the image."""
+    """Return pixels from `first` on, 0 beyond the image."""
     return tap(x, first[0] + np.arange(size[0]), first[1] + np.arange(size[1]), "zero")
 
 
 def random_neuron(rng: Random, name: str, channels: int) -> dict[str, Any]:
-    """A Neuron of the type with random parameters."""
+    """Return a Neuron of the type with random parameters."""
     a, b, c = real(rng, -1.5, 1.5), real(rng, -1.5, 1.5), real(rng, 0.5, 3)
     if name in ("relu", "relun") and chance(rng, 2):
         a, b = 0.0, 1.25
@@ -229,7 +229,7 @@ def parameters(f: Mapping[str, Any]) -> tuple[str, ArrayLike, float, float]:
 
 
 def activate(f: Mapping[str, Any], x: Array) -> Array:
-    """f(x), the channels last."""
+    """Return f(x), channels last."""
     name, a, b, c = parameters(f)
     return neuron(name, x, a, b, c)
 
@@ -240,7 +240,7 @@ def neuron_slope(f: Mapping[str, Any], x: Array) -> Array:
 
 
 def activated(f: Mapping[str, Any] | None, x: Array, error: Array) -> tuple[Array, Array]:
-    """f(x) and its permitted error where x is off by `error`."""
+    """Return f(x) and its permitted error if x has the error `error`."""
     if f is None:
         return x, error + np.abs(x) * 4e-7
     y = activate(f, x)

@@ -36,9 +36,9 @@ from .engine import (
 from .finite_differences import gradient
 from .row_file import Row
 
-# Without logarithm, whose argument would have to be kept positive.
+# Without logarithm, whose argument must be positive.
 NEURONS = [name for name, _ in TYPES if name != "logarithm"]
-RELATIVE = 2e-6  # of the sum of the terms' magnitudes
+RELATIVE = 2e-6  # relative to the sum of the terms' magnitudes
 
 
 def correlate(x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair) -> Array:
@@ -56,7 +56,7 @@ def correlate(x: Array, weights: Array, bias: Array | None, window: Window, grou
 
 
 def transposed(x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair) -> Array:
-    """The window's stride is that of the zeros between pixels."""
+    """The window's stride is the up-sampling factor."""
     plain = Window(window.kernel, (1, 1), window.dilation, window.start)
     return correlate(stuffed(x, window.stride), weights, bias, plain, groups, size)
 
@@ -64,7 +64,7 @@ def transposed(x: Array, weights: Array, bias: Array | None, window: Window, gro
 def with_error(
     function: Any, x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair
 ) -> tuple[Array, Array]:
-    """The sums and those of their terms' magnitudes."""
+    """Return the sums and those of their terms' magnitudes."""
     sizes = function(np.abs(x), np.abs(weights), None if bias is None else np.abs(bias), window, groups, size)
     return function(x, weights, bias, window, groups, size), sizes
 
@@ -113,7 +113,7 @@ def forward_row(
         result = result + values_of(addend)
         error = error + np.abs(result) * 2e-7
         kind_after = pick(rng, ("none", "relu", "relun", "sigmoid", "softsign"))
-        if kind_after != "none":  # else only the addend tells the problem from one without
+        if kind_after != "none":  # otherwise the addend alone tests the field
             fields["after"] = random_neuron(rng, kind_after, len(w))
             result, error = activated(fields["after"], result, error)
         fields["addend"] = Alias("dst", addend) if in_place else addend
@@ -125,16 +125,16 @@ def forward_row(
 def random_start(rng: Random, extent: int, reach: int) -> int:
     which = whole(rng, 0, 7)
     if which == 0:
-        return whole(rng, 1, extent)  # crops, perhaps everything
+        return whole(rng, 1, extent)  # crops the source, possibly all of it
     if which == 1:
-        return -reach - whole(rng, 0, 5)  # whole windows outside
+        return -reach - whole(rng, 0, 5)  # some windows entirely out of bounds
     if which == 2:
-        return extent + whole(rng, 0, 3)  # nothing of the source
+        return extent + whole(rng, 0, 3)  # no source pixel is read
     return 0 if which == 3 else -whole(rng, 0, reach - 1)
 
 
 def random_channels(rng: Random) -> tuple[int, int, int]:
-    """Groups, inputs and outputs of each."""
+    """Return groups, inputs and outputs of each group."""
     inputs, outputs = pick(rng, (1, 2, 3, 4, 5, 8, 13, 16, 17, 32)), whole(rng, 1, 20)
     which = whole(rng, 0, 4)
     if which == 0:
@@ -216,7 +216,7 @@ LAYERS = [
 
 
 def layers() -> Iterator[Row]:
-    """Shapes that have a path of their own."""
+    """Yield rows for shapes that have their own implementation."""
     for index, (n, h, w, c, to_h, to_w, out, kh, kw, stride, start, groups, why) in enumerate(LAYERS):
         for neuron in ("none", "prelu") if n < 1000 else ("softplus",):
             rng = np.random.default_rng(50000 + index)
@@ -233,7 +233,7 @@ def transposes() -> Iterator[Row]:
         stride = (whole(rng, 1, 4), whole(rng, 1, 4))
         dilation = (pick(rng, (1, 1, 1, 2)), pick(rng, (1, 1, 1, 2)))
         extents = (whole(rng, 1, 9), whole(rng, 1, 9))
-        usual = not chance(rng, 3)  # as frameworks ask for it
+        usual = not chance(rng, 3)  # as used by frameworks
         start, size = [], []
         for e, k, s, d in zip(extents, kernel, stride, dilation, strict=True):
             reach = (k - 1) * d + 1
@@ -256,7 +256,7 @@ def transposes() -> Iterator[Row]:
         )
 
 
-# Inputs, outputs, pixels, kernel, stride, padding: decoders, whose kernels oneDNN takes in several parts.
+# Inputs, outputs, pixels, kernel, stride, padding: decoders whose kernels oneDNN processes in several parts.
 DECODERS = [
     (512, 64, 8, 4, 2, 1),
     (512, 16, 4, 4, 2, 1),
@@ -278,7 +278,7 @@ DECODERS = [
 
 
 def decoders() -> Iterator[Row]:
-    """With weights of 0 each result is the activated bias."""
+    """Yield rows; with weights of 0, each result is the activated bias."""
     for inputs, outputs, pixels, kernel, stride, padding in DECODERS:
         size = (pixels - 1) * stride + kernel - 2 * padding
         bias = (np.arange(outputs) % 9 - 4).astype(np.float32)
@@ -308,7 +308,7 @@ BINARY_TYPES = ("binary_weights", "xnor", "logical_and")
 
 
 def packed(bits: Stored) -> Stored:
-    """32 channels in a word, the lowest bit first."""
+    """Pack 32 channels into a word, the lowest bit first."""
     words = -(-bits.shape[-1] // 32)
     padded = np.zeros((*bits.shape[:-1], words * 32), np.uint8)
     padded[..., : bits.shape[-1]] = bits
@@ -339,7 +339,7 @@ def binaries() -> Iterator[Row]:
             "input_bias": floats(rng, inputs) if chance(rng, 2) else None,
         }
         src = image(rng, (n, h, w, inputs), formats="float32 float32 float16 unorm8")
-        # u is computed in float32, whose sign matters.
+        # The sign of u matters, so compute it in float32.
         u = values_of(src).astype(np.float32)
         if terms["input_bias"] is not None:
             u = u + terms["input_bias"]
@@ -403,7 +403,7 @@ def gradient_row(
     expected: dict[str, Any] = {}
     if wants & 1:
         size = size or (h, width)
-        # Without clamping, the gradient goes on beyond the source: make that larger.
+        # Without clamping, the gradient continues beyond the source: make that larger.
         margin = (0, 0)
         wide = window
         if window.edge == "zero":
@@ -508,7 +508,7 @@ GRADIENTS = [
 
 
 def gradients() -> Iterator[Row]:
-    """Shapes that have a path of their own."""
+    """Yield rows for shapes that have their own implementation."""
     for index, (n, h, w, c, out, kernel, stride, groups, edge, why) in enumerate(GRADIENTS):
         rng = np.random.default_rng(160000 + index)
         window = Window((kernel,) * 2, (stride,) * 2, (1, 1), (-(kernel // 2),) * 2, edge)

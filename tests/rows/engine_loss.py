@@ -36,7 +36,7 @@ def times(x: Array, y: Array) -> Array:
 
 
 def losses(f: Function, y: Array, t: Array) -> Array:
-    """Of each value, the channels last, without weights."""
+    """Return the loss of each value, channels last, without weights."""
     f = DEFAULTS | f
     kind, epsilon, delta, smoothing = TYPES[f["type"]], f["epsilon"], f["delta"], f["smoothing"]
     if smoothing > 0 and kind in ("softmax", "sigmoid"):
@@ -66,7 +66,7 @@ def losses(f: Function, y: Array, t: Array) -> Array:
 
 
 def away_from_kinks(f: Function, y: Stored, t: Stored) -> Stored:
-    """Predictions that are not so near a kink that a step of differences, or a rounding, crosses it."""
+    """Return predictions far enough from kinks that neither a finite difference nor a rounding crosses one."""
     kind, labels = TYPES[f["type"]], t.astype(np.float64)
     near: Any = np.zeros(y.shape, bool)
     if kind == "absolute":
@@ -81,7 +81,7 @@ def away_from_kinks(f: Function, y: Stored, t: Stored) -> Stored:
 
 
 def reduced(p: dict[str, Any], f: Function, parts: list[tuple[Array, Array, Array, bool]]) -> list[tuple[Array, Array]]:
-    """Of each part the reduced losses of its images and their errors; parts are losses, weights, as they are."""
+    """Return the reduced losses of the images of each part, and their errors."""
     kind, reduction = TYPES[f["type"]], REDUCTIONS[p["reduction"]]
     sums, sizes, counts = [], [], []
     for each, weights, terms, has_weights in parts:
@@ -107,7 +107,7 @@ def reduced(p: dict[str, Any], f: Function, parts: list[tuple[Array, Array, Arra
 
 
 def slope(f: Function, y: Array, t: Array, weight: Array, by_labels: bool) -> tuple[Array, Array]:
-    """The gradient of the weighted losses and its error."""
+    """Return the gradient of the weighted losses and its error."""
 
     def forward(x: Array) -> Array:
         return losses(f, y, x) if by_labels else losses(f, x, t)
@@ -143,7 +143,7 @@ def function_row(seed: int) -> Row:
         "by_labels": chance(rng, 4),
     }
     has_weights, has_incoming, wants_gradient = chance(rng, 2), chance(rng, 3), not chance(rng, 5)
-    # With an incoming gradient the losses are not those that are asked for.
+    # With an incoming gradient, the losses need not be computed.
     wants_loss = not wants_gradient or not chance(rng, 4)
     if has_incoming:
         wants_gradient, wants_loss = True, False
@@ -179,7 +179,7 @@ def function_row(seed: int) -> Row:
             factor = weights * incoming.seen(h, w, c)
         p["parts"].append(part)
         seen, given = y.seen(h, w, c), t.seen(h, w, c)
-        # Outside of the source both are 0, which is a kink of |y - t| and of sigmoid: there the slope is that of 0.
+        # Out of bounds both are 0, a kink of |y - t| and of sigmoid: there the slope is that of 0.
         terms = weights * losses(f, seen, given)
         kept.append((seen, weights, terms, has_weights))
         if wants_gradient:
@@ -212,7 +212,7 @@ def one_pixel(kind: str, y: Any, t: Any, loss: float, slopes: dict[int, float] |
 
 
 def ends() -> Iterator[Row]:
-    """Every function returns NaN for NaN, wherever it is; an infinite value without a label costs nothing."""
+    """Every function returns NaN for NaN at any position; an infinite value without a label adds nothing."""
     for kind in TYPES:
         for c in (5, 40):
             for place in (0, c - 1):
@@ -239,7 +239,7 @@ def ends() -> Iterator[Row]:
 
 
 def overlap(a: Array, b: Array) -> Array:
-    """IoU of boxes (..., 4): centre and size."""
+    """Return the IoU of boxes (..., 4): centre and size."""
     low = np.maximum(a[..., :2] - a[..., 2:] / 2, b[..., :2] - b[..., 2:] / 2)
     high = np.minimum(a[..., :2] + a[..., 2:] / 2, b[..., :2] + b[..., 2:] / 2)
     both = np.where((high > low).all(axis=-1), np.prod(high - low, axis=-1), 0.0)
@@ -247,7 +247,7 @@ def overlap(a: Array, b: Array) -> Array:
 
 
 def box_losses(f: dict[str, Any], y: Array, t: Array, w: Array, fixed: Array | None) -> tuple[Array, Array]:
-    """The loss of each cell, and the IoUs, which are those in `fixed` where it is given."""
+    """Return the loss of each cell, and the IoUs, which are `fixed` if that is given."""
     anchors = f["anchors"].astype(np.float64).reshape(-1, 2)
     y, t, w = (np.moveaxis(np.stack(np.split(part, len(anchors), axis=-1)), 0, -2) for part in (y, t, w))
     centred = np.zeros((len(anchors), 4))
@@ -292,7 +292,7 @@ def box_row(seed: int) -> Row:
     shape = (n, h, w, c)
     src, labels = floats(rng, shape, -1.5, 1.5), floats(rng, shape, 0.1, 1)
     src = np.where(np.abs(src) < 1e-3, np.float32(0.01), src)
-    # One box in a cell, for all anchors alike; in some cells none.
+    # One box per cell, the same for all anchors; none in some cells.
     there = rng.random((n, h, w)) > 1 / 3
     size = floats(rng, (n, h, w, 2), 0.4, 3.5) * there[..., None]
     for k in range(anchors):
@@ -302,7 +302,7 @@ def box_row(seed: int) -> Row:
     weights = values_of(stored) if chance(rng, 2) else np.ones(shape)
     y, t = values_of(src), values_of(labels)
     value, ious = box_losses(boxes, y, t, weights, None)
-    # The IoU is a constant of the gradient.
+    # The gradient treats the IoU as a constant.
     slopes, magnitude = gradient(
         lambda x: np.stack([box_losses(boxes, each, t, weights, ious)[0] for each in x]),
         y,

@@ -70,7 +70,7 @@ def random_lrn(rng: Random, kind: str, plain: bool) -> tuple[dict[str, Any], Win
 
 
 def lrn(fields: dict[str, Any], window: Window, size: Pair, x: Array) -> tuple[Array, Array]:
-    """The result and the magnitude that its roundings are relative to."""
+    """Return the result and the magnitude that its roundings are relative to."""
     kind = LRN_TYPES[fields["type"]]
     offset = window.offset()
     rows, columns = offset[0] + np.arange(size[0]), offset[1] + np.arange(size[1])
@@ -128,7 +128,7 @@ def lrn_gradient_row(seed: int) -> Row:
         apart=(0,) if kind == "channels" else (0, 3),
         step=2.0**-11,
     )
-    # Terms that cancel within a derivative are as large as those around them.
+    # Terms that cancel in a derivative are as large as neighbouring ones.
     error = region(magnitude, first, wanted) * 2e-6 + np.abs(magnitude).max() * 2e-7 + 1e-9
     if seed % 8 == 3:
         error *= 20
@@ -142,7 +142,7 @@ def lrn_gradient_row(seed: int) -> Row:
 
 
 def moments(x: Array, groups: int) -> tuple[Array, Array]:
-    """Mean and variance of each channel (groups 0), or of each image and group: (N, groups)."""
+    """Return mean and variance of each channel (groups 0), or of each image and group: (N, groups)."""
     if groups == 0:
         return x.mean(axis=(0, 1, 2)), x.var(axis=(0, 1, 2))
     split = x.reshape(*x.shape[:3], groups, -1)
@@ -150,7 +150,7 @@ def moments(x: Array, groups: int) -> tuple[Array, Array]:
 
 
 def over_channels(known: Array, c: int) -> Array:
-    """Values of channels, or of images and groups, for (N, H, W, C)."""
+    """Expand values per channel, or per image and group, for (N, H, W, C)."""
     return known if known.ndim == 1 else np.repeat(known, c // known.shape[1], axis=1)[:, None, None]
 
 
@@ -177,7 +177,7 @@ def normalize_row(seed: int) -> Row:
     size = (whole(rng, 1, 40 if large else 9), whole(rng, 1, 40 if large else 9))
     groups = groups_of(c, seed // 4)
     extents = size if plain else (whole(rng, 1, size[0] + 2), whole(rng, 1, size[1] + 2))
-    # A mean that is large beside the spread must cost nothing.
+    # A mean that is large relative to the spread must not reduce accuracy.
     centre = 1000 if chance(rng, 3) else 0
     src = image(rng, (n, *extents, c), centre - 2, centre + 2, "float32" if centre else MANY)
     at = Operand(src)
@@ -204,7 +204,7 @@ def normalize_row(seed: int) -> Row:
             fields["exact"] = pairs(mean, variance)
         else:
             mean, variance = (fields[key].astype(np.float64) for key in ("mean", "variance"))
-        if which == 2:  # of other values: mean and variance have been written since
+        if which == 2:  # of other values: mean and variance were written afterwards
             fields["exact"] = pairs(mean + 1, variance * 2)
     else:
         mean, variance = moments(values_of(src), groups)
@@ -217,7 +217,7 @@ def normalize_row(seed: int) -> Row:
     value = normalized(seen, mean, variance, gamma, beta, epsilon, f)
     m, v = over_channels(mean, c), over_channels(variance, c)
     scale = gamma / np.sqrt(v + epsilon)
-    # Two products and two sums; eight distances that are added as floats cost a rounding of the spread.
+    # Two products and two sums; adding eight distances in float costs a rounding relative to the spread.
     error = 4 * 2.0**-24 * (np.abs((seen - m) * scale) + np.abs(beta)) + 1e-12 * np.abs(scale)
     error = error + 2 * 2.0**-24 * np.abs(scale) * (np.abs(m) * 1e-3 + np.sqrt(v))
     expected["dst"] = (value, 1.6 * error + np.abs(value) * 2.0**-23)
@@ -233,7 +233,7 @@ def moments_row(seed: int) -> Row:
     src = image(rng, (n, h, w, c), centre - 2, centre + 2, "float32" if centre else MANY)
     x = values_of(src)
     fields: dict[str, Any] = {"src": src}
-    if seed % 2:  # joins the moments of other images
+    if seed % 2:  # merged with the moments of other images
         before = values_of(floats(rng, (whole(rng, 1, 3), h, w, c), centre - 2, centre + 2))
         mean, variance = moments(before, 0)
         fields |= {"mean": mean.astype(np.float32), "variance": variance.astype(np.float32)}
@@ -242,7 +242,7 @@ def moments_row(seed: int) -> Row:
             fields["exact"] = pairs(mean, variance)
         x = np.concatenate([before, x])
     mean, variance = moments(x, 0)
-    # The moments of a part are rounded to float when they are stored.
+    # The moments of a part are rounded to float when stored.
     rounding = 2.0**-22 * (np.abs(mean) + np.sqrt(variance)) + 1e-12
     error = variance * 2.0**-22 + 2 * np.sqrt(variance) * rounding + 1e-12
     expected = {"mean": (mean, rounding), "variance": (variance, error)}
@@ -263,7 +263,7 @@ class Normalization:
         self.c, self.groups = c, groups_of(c, seed // 3 % 3 + 1) if groups is None else groups
         size = extents if plain else (whole(rng, 1, extents[0] + 2), whole(rng, 1, extents[1] + 2))
         self.wanted: Pair = extents if plain else (whole(rng, 1, extents[0] + 2), whole(rng, 1, extents[1] + 2))
-        # Mean and variance have no more digits than floats where there are no pairs of doubles.
+        # Without the pairs of doubles, mean and variance have only a float's digits.
         self.has_pairs = far or seed % 5 != 3
         centre, width = pick(rng, (-300, 10, 0, 0)) if self.has_pairs else 0, 2.0
         if far:  # a mean 30,000 times the spread
@@ -287,15 +287,15 @@ class Normalization:
         return tap(x, self.start[0] + np.arange(h), self.start[1] + np.arange(w), self.edge)
 
     def forward(self, x: Array) -> Array:
-        """With the statistics of x."""
+        """Normalize by the statistics of x."""
         return normalized(self.seen(x), *moments(x, self.groups), self.gamma, self.beta, self.epsilon, self.f)
 
     def constant(self, x: Array) -> Array:
-        """With statistics that are given."""
+        """Normalize by given statistics."""
         return normalized(self.seen(x), self.mean, self.variance, self.gamma, self.beta, self.epsilon, self.f)
 
     def has_kink(self) -> bool:
-        """Whether a value is so near 0 that either slope of a rectifier is right."""
+        """Return whether a value is so near 0 that either slope of a rectifier is right."""
         if self.f["type"] not in (1, 10):
             return False
         plain = normalized(
@@ -311,7 +311,7 @@ class Normalization:
         return bool(np.abs(plain).min() < 2e-5 * scale + 1e-4)
 
     def by_channel_values(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """Gradients of gamma and beta, and their errors."""
+        """Return the gradients of gamma and beta, and their errors."""
         seen, e = self.seen(values_of(self.src)), np.moveaxis(values_of(self.diff), 3, 0)
 
         def forward(batch: Array, vary: str) -> Array:
@@ -326,7 +326,7 @@ class Normalization:
         for vary in ("gamma", "beta"):
             x = getattr(self, vary).astype(np.float64)
             value, size = gradient(partial(forward, vary=vary), x, e, apart=(0,), step=step)
-            # The mean is off by a little of the spread; a sigmoid's slope as much as its argument.
+            # The mean's error is a small part of the spread; the error of a sigmoid's slope is that of its argument.
             total = np.abs(e).sum(axis=(1, 2, 3))
             found.append((value, (size + total) * 2.0**-20 + 1e-6 * np.abs(value)))
         return found[0], found[1]
@@ -338,7 +338,7 @@ class Normalization:
             batched = over_batches(forward)
             value, size = gradient(batched, x, e, apart=(3,), step=step)
         else:
-            # Images are apart from each other, and so are groups.
+            # Images are independent of each other, and so are groups.
             split = (*x.shape[:3], self.groups, self.c // self.groups)
 
             def grouped(batch: Array) -> Array:
@@ -368,7 +368,7 @@ class Normalization:
 
 
 def over_batches(forward: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """One batch after the other: the statistics are those of a batch."""
+    """Compute one batch at a time, since the statistics are those of a batch."""
     return lambda x: np.stack([forward(each) for each in x])
 
 
@@ -382,7 +382,7 @@ def smooth(seed: int, groups: int | None, channels: tuple[int, ...], far: bool =
 
 
 def batch_rows(seed: int, far: bool = False) -> Iterator[Row]:
-    """Gradients of batch normalization: the sums, then the source's."""
+    """Yield gradients of batch normalization: the sums, then the source's."""
     p = smooth(seed, 0, (3, 16, 64, 1, 72, 4, 300, 8, 33, 520), far)
     if is_frozen := seed % 10 == 7:
         rng = np.random.default_rng(seed)
@@ -410,7 +410,7 @@ def batch_rows(seed: int, far: bool = False) -> Iterator[Row]:
 
 
 def image_row(seed: int, far: bool = False) -> Row:
-    """The gradient of a normalization by image."""
+    """Return a gradient of a normalization per image."""
     p = smooth(seed, None, (3, 16, 64, 1, 36, 4, 300, 8, 520), far)
     by_gamma, by_beta = p.by_channel_values()
     value, error = p.by_source(p.forward)

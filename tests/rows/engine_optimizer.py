@@ -15,7 +15,7 @@ TYPES = ("descent", "momentum", "nesterov", "rms", "adam", "amsgrad")
 
 
 def step(p: dict[str, Any], v: Array, gradient: Array, m: Array, s: Array, most: Array) -> dict[str, Array]:
-    """Results by the fields' names, from Apple's sentences [MPSNNOptimizers.h]."""
+    """Return results by the fields' names, from Apple's description [MPSNNOptimizers.h]."""
     kind = TYPES[p["type"]]
     g = np.where(gradient < p["min"], p["min"], np.where(gradient > p["max"], p["max"], gradient)) * p["rescale"]
     g = g + p["regularization_scale"] * (0.0, np.sign(v), v)[p["regularization"]] if p["regularization"] else g
@@ -75,7 +75,7 @@ def step_row(seed: int) -> Row:
 
 
 def ends() -> Iterator[Row]:
-    """NaN stays NaN; no regularization leaves an infinite value alone."""
+    """NaN stays NaN; a regularization of 0 does not change infinite values."""
     gradient = np.array([[[np.nan, 1, 5, -5, 0, np.inf]]], np.float32)
     values = np.array([[[0, np.nan, 0, 0, np.inf, 0]]], np.float32)
     fields = {"columns": 6, "gradient": gradient, "values": values, "rate": 1.0, "min": -2.0, "max": 3.0}

@@ -68,7 +68,7 @@ def resample_row(seed: int) -> Row:
         for _ in range(3 if chance(rng, 4) else 1)
     ]
     x = values_of(src)
-    # All regions of an image come before those of the next.
+    # All regions of an image come before those of the next image.
     parts = [resampled(x, kind, edge, region["h"], region["w"], size) for region in regions]
     value = np.stack(parts, axis=1).reshape(-1, *size, c)
     fields = {"src": src, "type": TYPES.index(kind), "edge": EDGES.index(edge), "regions": regions}
@@ -77,7 +77,7 @@ def resample_row(seed: int) -> Row:
 
 
 def resample_exactly() -> Iterator[Row]:
-    """Samples that hit a pixel are that pixel: neighbours with weight 0 do not count, be they infinite."""
+    """A sample at a pixel's position is that pixel: neighbours of weight 0 are ignored, even if infinite."""
     rng = np.random.default_rng(5)
     for c in (1, 20):
         src = floats(rng, (1, 3, 49, c))
@@ -130,7 +130,7 @@ def resample_gradient_row(seed: int) -> Row:
         "edge": EDGES.index(edge),
         "region": axes,
     }
-    # A position that is nearly whole gives its share to the pixel beside it or to none: 1e-15 of it.
+    # At a nearly integral position, the adjacent pixel gets a share of 1e-15 or nothing.
     expected = {"diff_src": (region(value, first, wanted), region(magnitude, first, wanted) * 2e-6 + 1e-12)}
     return row("ResampleGradient", f"{kind} {edge} {seed}", fields, expected, pick(rng, ("", "float16", "unorm8")))
 
@@ -215,7 +215,7 @@ def copy_row(seed: int) -> Row:
         shape = (shape[0], 3, 4, 512)
     src = image(rng, shape, -0.5, 1.5, ("float32", "float16", "unorm8", "unorm16")[seed % 4])
     x = values_of(src)
-    # The same format: the same bits.
+    # Equal formats copy the bits.
     error = 0.0 if src.dtype == np.float32 else np.abs(x) * 2.0**-23
     return row("Copy", f"{src.dtype} {shape}", {"src": src}, {"dst": (x, error)}, "float16 unorm8 unorm16")
 
@@ -233,7 +233,7 @@ def buffers() -> Iterator[Row]:
 
 
 def pixel_copy_row(seed: int) -> Row:
-    """Bytes of pixels between blocks whose strides differ, and zeros behind them."""
+    """Copy bytes of pixels between blocks with different strides, followed by zeros."""
     rng = np.random.default_rng(310000 + seed)
     h, w, count = whole(rng, 1, 9), whole(rng, 1, 40), whole(rng, 1, 16)
     zeros = whole(rng, 0, 1) * whole(rng, 1, 9)

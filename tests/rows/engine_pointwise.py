@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of problems that work value by value: activations, arithmetic, dropout, and their gradients
-(engine/problem/pointwise.hpp).
-"""
+"""Rows of element-wise problems: activations, arithmetic, dropout, gradients (engine/problem/pointwise.hpp)."""
 
 from __future__ import annotations
 
@@ -59,9 +57,9 @@ def neuron_row(seed: int) -> Row:
     src = image(rng, (whole(rng, 1, 2), whole(rng, 1, 20), whole(rng, 1, 9), c), low, high, formats)
     x = values_of(src)
     value = activate(f, x)
-    # Two units in the last place; four for functions that are several roundings behind their exponential.
+    # Two units in the last place; four for functions with several roundings after their exponential.
     error = np.abs(value) * (2.0**-21 if name in ("gelu", "softplus") else 2.0**-22)
-    if name in ("linear", "hard_sigmoid"):  # the product is rounded by itself where there is no multiply-add
+    if name in ("linear", "hard_sigmoid"):  # without multiply-add, the product is rounded separately
         error = error + np.abs(f["a"] * x) * 2.0**-24
     fields = {"src": src, "neuron": f, "dst": Alias("src") if in_place else None}
     return row("Neuron", f"{name} {seed}", fields, {"dst": (value, error)}, "" if in_place else pick(rng, RESULTS))
@@ -90,7 +88,7 @@ SLOPES = [
     ("relu", 0.5, 0, 0, (-1,), (0.5,)),
     ("elu", 2, 0, 0, (0, -INF), (1, 0)),
     ("absolute", 0, 0, 0, (0,), (0,)),
-    ("hard_sigmoid", 0.25, 0.5, 0, (-2, 2, 2.001, INF), (0.25, 0.25, 0, 0)),  # both ends belong to its line
+    ("hard_sigmoid", 0.25, 0.5, 0, (-2, 2, 2.001, INF), (0.25, 0.25, 0, 0)),  # both ends belong to the linear part
     ("relun", 0, 6, 0, (6, 5.999), (0, 1)),
     ("relun", -1, 2, 0, (-3,), (0,)),
     ("relun", 1, -1, 0, (-3,), (1,)),
@@ -105,7 +103,7 @@ SLOPES = [
 
 
 def ends() -> Iterator[Row]:
-    """Large arguments, kinks, infinities and NaN, in every lane of a run."""
+    """Large arguments, kinks, infinities and NaN, at every position of a vector."""
     every = [(name, 1, 0.5, 2, (NAN,), (NAN,)) for name, _ in TYPES if name != "hard_sigmoid"]
     for kind, table in (("Neuron", ENDS + every), ("NeuronGradient", SLOPES)):
         for name, a, b, c, xs, results in table:
@@ -132,11 +130,11 @@ def neuron_gradient_row(seed: int) -> Row:
     shape = (n, h, w, c) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
     diff = operand(rng, image(rng, shape, formats=formats), h, w, plain, repeats=True)
     src = operand(rng, image(rng, shape, low, high, formats), h, w, plain, repeats=True)
-    src = Operand(src.view, src.start, src.repeat)  # a clamped one: clamped_row()
+    src = Operand(src.view, src.start, src.repeat)  # clamped ones: see clamped_row()
     x, e = src.seen(h, w, c), diff.seen(h, w, c)
     step = 2.0**-18
     value, _ = gradient(lambda v: activate(f, v), x, e, apart=(0, 1, 2, 3), step=step)
-    # At a kink the slope is that of the formula.
+    # At a kink, the slope is that of the formula.
     kinks = np.abs(neuron_slope(f, x + 3 * step) - neuron_slope(f, x - 3 * step)) > 1e-4
     if name == "softsign":
         kinks = np.abs(x) < 3 * step
@@ -162,7 +160,7 @@ def binary_row(seed: int) -> Row:
     plain, large = seed // 4 % 4 == 0, seed // 4 % 30 == 0
     c, n = pick(rng, (1, 3, 4, 16, 37, 512, 1500)), whole(rng, 1, 3)
     h, w = whole(rng, 1, 30 if large else 9), whole(rng, 1, 20 if large else 9)
-    formats = "float16" if seed // 4 % 5 == 0 else MANY  # halves have a path of their own
+    formats = "float16" if seed // 4 % 5 == 0 else MANY  # halves have their own implementation
 
     def source() -> Operand:
         shape = (n, h, w, c) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
@@ -183,12 +181,12 @@ def binary_row(seed: int) -> Row:
 
 
 def masks() -> Iterator[Row]:
-    """1 where the bounds were not met."""
+    """Masks are 1 where the value is within the bounds."""
     for seed in range(20):
         rng = np.random.default_rng(740000 + seed)
         shape = (2, whole(rng, 1, 6), whole(rng, 1, 6), pick(rng, (1, 3, 37, 1500)))
         a, b = floats(rng, shape), floats(rng, shape)
-        a[0, 0, 0, 0] = b[0, 0, 0, 0] = 1  # meets a bound exactly: cut off
+        a[0, 0, 0, 0] = b[0, 0, 0, 0] = 1  # equal to a bound: masked
         product = (a * b).astype(np.float64)
         wanted = {"dst": np.clip(product, -0.5, 1), "mask": (product > -0.5) & (product < 1)}
         fields = {"src0.view": a, "src1.view": b, "function": {"operation": 2, "min": -0.5, "max": 1.0}}
@@ -238,7 +236,7 @@ def binary_gradient_row(seed: int) -> Row:
 
 
 def masked_infinity() -> Iterator[Row]:
-    """A gradient of 0 comes through a mask also where the other source is infinite."""
+    """A masked gradient is 0 even if the other source is infinite."""
     for sums in (False, True):
         fields = {
             "diff_dst.view": np.ones((1, 1, 2, 1), np.float32),
@@ -254,7 +252,7 @@ def masked_infinity() -> Iterator[Row]:
 
 
 def kept(fields: dict[str, Any], n: int) -> Array:
-    """The masks of n images, over all extents of the mask."""
+    """Return the masks of n images, for all extents of the mask."""
     shape = (fields["h"], fields["w"], fields["c"])
     images = [dropout_mask(shape, fields["seed"], fields["image"] + i, fields["keep"]) for i in range(n)]
     return np.stack(images).astype(np.float64)
@@ -290,8 +288,8 @@ def dropout_row(seed: int) -> Row:
 
 
 class Axis:
-    """A forward kernel along one axis: result v saw the source's pixel nearest to v + offset. Pixel 0 of the gradient
-    is the source's pixel `start`.
+    """A forward kernel along one axis: result v reads the source pixel v + offset, clamped to the source. Pixel 0 of
+    the gradient is the source's pixel `start`.
     """
 
     def __init__(self, rng: Random, may_repeat: bool) -> None:
@@ -300,12 +298,12 @@ class Axis:
         self.start = 0 if chance(rng, 2) else whole(rng, -3, 3)
         self.written = self.size if chance(rng, 2) else whole(rng, 1, 9)
         self.repeats = may_repeat and chance(rng, 4)
-        if self.repeats:  # all results saw one pixel
+        if self.repeats:  # all results read one pixel
             self.size = self.written = 1
             self.start, self.results = 0, self.results + 1
 
     def shift(self) -> int:
-        """From the gradient's pixels to the results."""
+        """Return the offset from the gradient's pixels to the results."""
         return 0 if self.repeats else self.start - self.offset
 
     def seen(self) -> Any:
@@ -313,7 +311,7 @@ class Axis:
 
 
 def clamped_row(seed: int) -> Row:
-    """Gradients where results saw the nearest pixel of a source from beyond it."""
+    """Gradients of results that read clamped out-of-bounds pixels."""
     kind = ("NeuronGradient", "BinaryGradient", "Dropout")[seed % 3]
     rng = np.random.default_rng(770000 + seed)
     axes = [Axis(rng, kind == "BinaryGradient") for _ in "hw"]
@@ -389,7 +387,7 @@ def clamped_row(seed: int) -> Row:
             return nearest(v.reshape(-1, *v.shape[2:])).reshape(len(v), n, *results, c) * masks_of
 
         value, magnitudes = gradient(dropped, x, values_of(diff), apart=(0, 3), linear=True)
-    # The source's pixels that are written, and 0 beyond the source.
+    # The written source pixels, and 0 beyond the source.
     rows, columns = (axis.start + np.arange(axis.written) for axis in axes)
     value, magnitudes = (tap(part, rows, columns, "zero") for part in (value, magnitudes))
     name = f"clamped {results} of {size}, {seed}"

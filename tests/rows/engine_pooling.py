@@ -43,7 +43,7 @@ def pooled(kind: str, x: Array, window: Window, size: Pair, zero_pad: Pair) -> A
 
 
 def random_window(rng: Random, h: int, w: int) -> tuple[Window, Pair]:
-    """With the extents of the result."""
+    """Return a random window with the extents of its result."""
     if chance(rng, 6):  # global
         window = Window((h, w), (whole(rng, 1, 4), whole(rng, 1, 4)), edge=pick(rng, EDGES))
         return window, (1, 1)
@@ -67,12 +67,12 @@ def forward() -> Iterator[Row]:
         x = values_of(src)
         error = 0.0 if kind == "max" else 3e-6 * pooled(kind, np.abs(x), window, size, pad)
         yield forward_row(f"{kind} {seed}", kind, src, window, size, pad, error, pick(rng, ("", "float16 unorm8")))
-    # NaN is the result wherever a window sees one.
+    # The result is NaN if a window contains one.
     for c in (5, 64):
         src = floats(np.random.default_rng(c), (1, 3, 3, c))
         src[0, 1, 1, 2] = np.nan
         yield forward_row(f"NaN of {c}", "max", src, Window((3, 3)), (1, 1), (0, 0), 0.0)
-        # A kernel of any size is no more work than the source.
+        # A kernel of any size takes no more time than the source's extents.
         huge, small = Window((1 << 31,) * 2, start=(-(1 << 30),) * 2), Window((5, 5), start=(-1, -1))
         wanted = pooled("max", values_of(src), small, (1, 1), (0, 0))
         yield row("Pool", f"immense, {c}", {"src": src, "window": huge.fields()}, {"dst": wanted})
@@ -87,7 +87,7 @@ def forward_row(
 
 
 def apart(rng: Random, shape: tuple[int, ...], below: bool) -> Stored:
-    """Values that are all different, and differ from 0, by more than steps of differences."""
+    """Return values that differ from each other and from 0 by more than the step of finite differences."""
     count = int(np.prod(shape))
     ranks = rng.permutation(count) + 0.5
     return (ranks / count * 6 - (7 if below else 3)).reshape(shape).astype(np.float32)
@@ -115,7 +115,7 @@ def gradient_row(seed: int) -> Row:
         linear=kind == "average",
         step=2.0**-20 if kind == "max" else 2.0**-12,
     )
-    # Differences of a maximum are 0, or 1 but for roundings; a pixel that no window chooses gives exactly 0.
+    # Differences of a max are 0 or 1 up to roundings; a pixel that no window selects has exactly 0.
     error = region(magnitude, first, cut) * 3e-6 + 1e-7
     fields = {
         "diff_dst": diff_dst,
@@ -132,7 +132,7 @@ def gradient_row(seed: int) -> Row:
 
 
 NAN, INF = float("nan"), float("inf")
-# Two rows of three pixels under one window of 4 x 4; which pixel takes the gradient, None: no pixel.
+# Two rows of three pixels under one window of 4 x 4; the index of the pixel with the gradient, None: no pixel.
 CHOICES = [
     ((1, 5, 5, 5, 2, 5), "clamp", 0, 1, "the first of equal pixels"),
     ((1, 2, 3, 4, 4, 3), "clamp", -1, 3, "the first of equal pixels, below"),
@@ -146,7 +146,7 @@ CHOICES = [
 
 
 def choices() -> Iterator[Row]:
-    """Several pixels are the maximum, or none in the source is: not differentiable."""
+    """Several pixels are the max, or only out-of-bounds zeros are: not differentiable."""
     for values, edge, start, chosen, why in CHOICES:
         for c in (1, 16, 37):
             src = np.repeat(np.array(values, np.float32).reshape(1, 2, 3, 1), c, axis=3)
@@ -162,7 +162,7 @@ def choices() -> Iterator[Row]:
 
 
 def first_maximum(src: Array, diff: Array, window: Window) -> tuple[Array, Array]:
-    """Give each window's gradient to its first maximum, NaN being greater than anything. With magnitudes."""
+    """Give each window's gradient to its first max; NaN is greater than any number. Also return magnitudes."""
     result, sizes = np.zeros_like(src), np.zeros_like(src)
     for n, y, x, c in np.ndindex(diff.shape):
         best = None
@@ -174,7 +174,7 @@ def first_maximum(src: Array, diff: Array, window: Window) -> tuple[Array, Array
             else:
                 value, place = src[n, i, j, c], (n, i, j, c)
             is_greater = best is None or np.isnan(value) > np.isnan(best[0]) or value > best[0]
-            if is_greater or (best[1] is None and value == best[0]):  # a pixel goes before the outside
+            if is_greater or (best[1] is None and value == best[0]):  # pixels take precedence over out-of-bounds zeros
                 best = (value, place)
         if best and best[1]:
             result[best[1]] += diff[n, y, x, c]
@@ -183,7 +183,7 @@ def first_maximum(src: Array, diff: Array, window: Window) -> tuple[Array, Array
 
 
 def overlapping() -> Iterator[Row]:
-    """Windows that overlap, the second of which begins above the first tap of the first that is in the source; NaN."""
+    """Overlapping windows, the second of which begins above the first in-bounds tap of the first; with NaN."""
     window = Window((5, 5), dilation=(3, 3), start=(-4, -4))
     for c in (5, 16, 37):
         rng = np.random.default_rng(650000 + c)
@@ -197,19 +197,19 @@ def overlapping() -> Iterator[Row]:
 
 
 def immense() -> Iterator[Row]:
-    """A kernel of any size is no more work than the source: with clamped edges all taps but the corners' are few."""
+    """A kernel of any size takes no more time than the source's extents: most clamped taps read a corner."""
     rng = np.random.default_rng(2)
     src, diff = floats(rng, (1, 3, 3, 5), 0.5, 1), floats(rng, (1, 1, 1, 5))
     window = Window((1 << 31,) * 2, start=(-(1 << 30),) * 2, edge="clamp")
     x, e = src.astype(np.float64), diff.astype(np.float64)
     shares = np.full((1, 3, 3, 1), 0.0)
-    half = 2.0**30  # taps beyond each corner, to one pixel
+    half = 2.0**30  # taps beyond each corner that clamp to one pixel
     counts = np.array([half + 1, 1, half - 2])
     shares[0, :, :, 0] = counts[:, None] * counts
     norm = np.sqrt((shares * x**2).sum((1, 2), keepdims=True))
     wanted = {
         "max": np.where(x == x.max((1, 2), keepdims=True), e, 0.0),
-        "average": np.broadcast_to(e / 9, x.shape),  # of the taps in the source
+        "average": np.broadcast_to(e / 9, x.shape),  # of the in-bounds taps
         "l2_norm": e * shares * x / norm,
     }
     for kind, value in wanted.items():

@@ -31,7 +31,7 @@ def softmax_row(seed: int) -> Row:
     src = operand(rng, image(rng, shape, -span, span, MANY), h, w, plain)
     seen = src.seen(h, w, c)
     value = log_softmax(seen) if log else softmax(seen)
-    # A few units in the last place; of log's, of the logarithm of the sum too.
+    # A few units in the last place; for log, also of the sum's logarithm.
     error = 6e-7 * np.abs(value) + (3e-7 if log else 2e-45)
     name = f"{'log ' if log else ''}{c} channels, {seed}"
     return row("Softmax", name, {"src": src, "log": log}, {"dst": (value, error)}, pick(rng, RESULTS))
@@ -63,7 +63,7 @@ def softmax_gradient_row(seed: int) -> Row:
     forward, most = log_softmax if log else softmax, 2 if c > 100 else 4
     n = 1 if c > 100 else n
     fields: dict[str, Any] = {"log": log}
-    if clamps:  # results that saw the nearest pixel of a source from beyond it
+    if clamps:  # results that read clamped out-of-bounds pixels
         size, results = (whole(rng, 1, most), whole(rng, 1, most)), (whole(rng, 1, 6), whole(rng, 1, 6))
         offset, start = (whole(rng, -6, 6), whole(rng, -6, 6)), (whole(rng, -2, 2), whole(rng, -2, 2))
         wanted = (whole(rng, 1, 6), whole(rng, 1, 6))
@@ -84,7 +84,7 @@ def softmax_gradient_row(seed: int) -> Row:
     value, magnitude = gradient(over_images(placed), x, values_of(diff), apart=(0,), step=2.0**-10)
     fields |= {"diff_dst": Operand(diff, shift), "dst": Operand(placed(x).astype(np.float32), shift)}
     rows, columns = start[0] + np.arange(wanted[0]), start[1] + np.arange(wanted[1])
-    # Sums over the channels are as large as their terms.
+    # The error of sums over the channels is relative to their terms.
     size_of = magnitude + np.abs(magnitude).mean(axis=3, keepdims=True) if not log else magnitude
     value, error = (tap(part, rows, columns, "zero") for part in (value, size_of * 3e-6 + 1e-9))
     name = f"{'log ' if log else ''}{c} channels, {seed}"
@@ -130,7 +130,7 @@ def reduce_values(
             if fields["by_nonzero_weights"]:
                 factor = scale / np.maximum((values_of(weights) != 0).sum(axis=3, keepdims=True), 1)
         value, error = value * factor, 4e-6 * np.abs(scale) * reduce(AXES[axis], "Sum", np.abs(x))
-    # The result may be cut off.
+    # The result may be cropped.
     size = [whole(rng, 1, extent) for extent in value.shape[1:3]] if chance(rng, 2) else value.shape[1:3]
     value = value[:, : size[0], : size[1]]
     error = np.broadcast_to(error, (len(value), *x.shape[1:])) if error.size == 1 else error
@@ -140,7 +140,7 @@ def reduce_values(
 
 
 def long_sums() -> Iterator[Row]:
-    """The error of a sum of many equal values that floats cannot hold grows with the square root at most."""
+    """The error of a sum of many equal values that floats cannot represent grows at most with the square root."""
     many = 20000
     for axis in (0, 1, 2):
         shape = [1, 1, 1, 1]

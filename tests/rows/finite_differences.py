@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Offsets in steps and their weights; the error is of the fourth power of the step.
+# Offsets in steps and their weights; the error is proportional to the fourth power of the step.
 STENCIL = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
-MOST_VALUES = 1 << 21  # in a batch of copies
+MOST_VALUES = 1 << 21  # per batch of copies
 
 
 def gradient(
@@ -24,11 +24,11 @@ def gradient(
     step: float = 2.0**-16,
     linear: bool = False,
 ) -> tuple[Array, Array]:
-    """Derivative of sum(weight * forward(x)) by each value of x, and the sum of its terms' magnitudes.
+    """Return the derivative of sum(weight * forward(x)) by each value of x, and the sum of its terms' magnitudes.
 
-    `forward` maps a batch (K, *x.shape) to (K, *weight.shape). Along the axes `apart`, result i depends on value i of x
-    alone, so these values are perturbed at once. A `linear` function is its own derivative: its results for the
-    perturbations alone are exact.
+    `forward` maps a batch (K, *x.shape) to (K, *weight.shape). Along the axes `apart`, result i depends only on value i
+    of x, so that these values are perturbed together. For a `linear` function, the derivatives are its exact results
+    for the perturbations alone.
     """
     apart = tuple(apart)
     together = tuple(axis for axis in range(x.ndim) if axis not in apart)
@@ -63,7 +63,7 @@ def gradient(
 def over_images(
     forward: Callable[..., Array], inputs: Sequence[Array] = (np.empty(0),), which: int = 0
 ) -> Callable[[Array], Array]:
-    """A function of images (N, ...) as one of copies of batches (K, N, ...), of input `which` of several."""
+    """Turn a function of images (N, ...) into one of batches of copies (K, N, ...) of input `which`."""
 
     def batched(x: Array) -> Array:
         copies = [np.broadcast_to(other, (len(x), *np.shape(other))) for other in inputs]
@@ -75,14 +75,14 @@ def over_images(
 
 
 def over_copies(forward: Callable[..., Array], inputs: Sequence[Array], which: int) -> Callable[[Array], Array]:
-    """A function of several inputs as one of copies (K, ...) of input `which`, called for each of them."""
+    """Turn a function of several inputs into one of copies (K, ...) of input `which`, called for each copy."""
     return lambda x: np.stack([forward(*inputs[:which], one, *inputs[which + 1 :]) for one in x])
 
 
 def gradients(
     forward: Callable[..., Array], inputs: Sequence[Array], weight: Array, *, by_image: bool, step: float = 2.0**-16
 ) -> list[Array]:
-    """Derivatives of sum(weight * forward(*inputs)) by every input; `by_image`: each image has a result of its own."""
+    """Return derivatives of sum(weight * forward(*inputs)) by every input; `by_image`: images are independent."""
     found = []
     for which, x in enumerate(inputs):
         function = (over_images if by_image else over_copies)(forward, inputs, which)

@@ -48,7 +48,7 @@ KINDS = {"layer": "", "statistics": "Statistics", "sums": "StatisticsGradient", 
 def one(
     name: str, call: str, words: str, arrays: Arrays, after: Arrays, before: dict[str, str], slope: float, kind: str
 ) -> Row:
-    """`before`: calls by the names of the objects; `kind`: that of the kernel itself."""
+    """`before`: calls by the names of the objects; `kind`: kind of the kernel itself."""
     neuron = "none" if slope == 1 else "neuron"
     settings: dict[str, Any] = {"epsilon": EPSILON, "neuron": f"1 {slope} 0 0"}
     for place, (which, text) in enumerate(before.items()):
@@ -95,12 +95,12 @@ def forms() -> Iterator[Row]:
 
 
 def places() -> Iterator[Row]:
-    """Channels 4 to 7 of images 1 and 2 of the source; pixel (1, 1) of the gradient belongs to pixel (0, 0) of it."""
+    """Channels 4 to 7 of images 1 and 2 of the source; pixel (1, 1) of the gradient belongs to its pixel (0, 0)."""
     x, e, affine = random(3, 5, 6, 12), random(2, 4, 5, 9), parameters(4)
     part, upstream = x[1:, ..., 4:8].astype("f8"), e[..., 4:8].astype("f8")
     mean, variance = (values.reshape(-1) for values in statistics(part))
     inverse, count = 1 / np.sqrt(variance + EPSILON), 2 * 5 * 6
-    # Beyond the source a gradient is that of a normalized zero.
+    # Beyond the source, a gradient is that of a normalized zero.
     z = (within((2, 6, 7, 4), (0, 1, 1, 0), part, 0)[:, :4, :5] - mean) * inverse
     beta, gamma = upstream.sum((0, 1, 2)), (upstream * z).sum((0, 1, 2))
     g = affine["gamma"] * inverse * (upstream - beta / count - z * gamma / count)
@@ -114,7 +114,7 @@ def places() -> Iterator[Row]:
     both = properties(**{side + name: value for side in ("primary", "secondary") for name, value in channels.items()})
     both |= properties(primaryOffset="3,-1,0", kernelOffsetX=-2, kernelOffsetY=2)
     made.settings |= {"y": "2 5 6 4"} | both | {f"sums.{name}": value for name, value in both.items()}
-    # The clip moves the result, not the source of its first pixel.
+    # The clip moves the result, but not the source pixel of its first pixel.
     made.settings |= properties(secondaryOffset="0,0,1", clipRect="1,1,0,3,1000,2", destinationFeatureChannelOffset=4)
     yield made
 

@@ -26,7 +26,7 @@ from .row_file import Row
 Settings = dict[str, Any]
 
 LARGEST = 40_000
-"""Values of a source; the sizes of the larger cases are about threads and blocks, not about forms."""
+"""Max number of values of a source; larger cases test threads and blocks, not encode forms."""
 
 NEURONS = ["none", "relu", "linear", "sigmoid", "hard_sigmoid", "tanh", "absolute", "softplus", "softsign", "elu"]
 NEURONS += ["prelu", "relun", "power", "exponential", "logarithm", "gelu"]
@@ -44,7 +44,7 @@ MORE: dict[str, list[Case]] = {
     ],
 }
 
-# Parameters that are numbers of the object under the same name in camel case.
+# Parameters that are numeric properties of the object, with the same name in camel case.
 NUMBERS = {"primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value", "alpha", "beta", "delta"}
 NUMBERS |= {"p0", "pm", "ps", "weight", "destination_feature_channel_offset"}
 NUMBERS |= {
@@ -84,7 +84,7 @@ def neuron(case: Case, inputs: Inputs) -> Settings:
 
 
 def _weights(case: Case, inputs: Inputs, arrays: dict[str, NDArray[Any]]) -> Settings:
-    """The data source and its descriptor."""
+    """Return settings of the data source and its descriptor."""
     assert inputs.weight is not None
     if case.is_binary:
         assert inputs.bits is not None
@@ -269,7 +269,7 @@ def _initializer(case: Case, inputs: Inputs, arrays: dict[str, NDArray[Any]]) ->
 
 
 def kernel(case: Case, inputs: Inputs) -> Row:
-    """The kernel and its sources, without values."""
+    """Return a row with the kernel and its sources, without values."""
     arrays: dict[str, NDArray[Any]] = {}
     settings = {"class": apple_class(case.kernel)} | _initializer(case, inputs, arrays)
     if inputs.slopes is not None and "neuron" in settings:
@@ -287,7 +287,7 @@ def kernel(case: Case, inputs: Inputs) -> Row:
         elif name == "allow_reduced_precision":
             settings["property.options"] = 2 * int(value)
     if not case.second:
-        settings.setdefault("property.offset", "0,0,0")  # a padding policy may have set another
+        settings.setdefault("property.offset", "0,0,0")  # a padding policy may have set another one
     arrays["source"] = np.ascontiguousarray(inputs.x)
     if inputs.second is not None:
         arrays["second"] = np.ascontiguousarray(inputs.second)
@@ -295,7 +295,7 @@ def kernel(case: Case, inputs: Inputs) -> Row:
 
 
 def forms(case: Case, inputs: Inputs, right: oracle.Expected) -> Settings:
-    """Which encode forms give the values of the row."""
+    """Return which encode forms compute the row's values."""
     offsets = [value for name, value in case.params.items() if name.endswith("offset") and isinstance(value, tuple)]
     regions = [value for name, value in case.params.items() if "clip_rect" in name]
     images = {len(source) for source in inputs.sources} | {right.shape[0], right.value.shape[0]}
@@ -311,7 +311,7 @@ def forms(case: Case, inputs: Inputs, right: oracle.Expected) -> Settings:
 
 
 def rows(cases: list[Case]) -> list[Row]:
-    """Rows of forward kernels for every element type of the cases."""
+    """Return rows of forward kernels for every element type of the cases."""
     found = []
     for case in cases:
         if int(np.prod(case.x)) > LARGEST or case.kernel == "BatchNormalizationStatistics":
@@ -319,7 +319,7 @@ def rows(cases: list[Case]) -> list[Row]:
         for dtype in case.dtypes:
             inputs = make(case, dtype)
             if case.second and case.x[0] != case.second[0]:
-                continue  # a source that is repeated over images is repeated by Python
+                continue  # Python repeats sources over images
             result = case.result_dtype or dtype
             right = oracle.expected(case, inputs, result)
             one = kernel(case, inputs)

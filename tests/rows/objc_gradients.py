@@ -25,13 +25,13 @@ from .row_file import Row
 Array = NDArray[np.float64]
 
 LARGEST = 700
-"""Values of an image; fewer where each step is a convolution."""
+"""Max number of values of an image; fewer where each difference is a convolution."""
 LARGEST_CONVOLVED = 400
 LARGEST_OF_ALL = 300
-"""Of all images together, where the result depends on which image it is."""
+"""Max number of values of all images, where the result depends on the image's index."""
 LARGEST_WEIGHT = 150
 RELATIVE = 2e-5
-"""Of the largest derivative; upstream gradients are about 1."""
+"""Relative to the largest derivative; upstream gradients are about 1."""
 
 SEEN = {"SoftMax": ("y",), "LogSoftMax": ("y",), "Multiply": ("second", "source"), "Add": ("source", "second")}
 SEEN["Subtract"] = SEEN["Add"]
@@ -39,7 +39,7 @@ WITHOUT = ("Divide", "Slice", "Resize", "CropAndResize", "Reduce", "Binary", "Ba
 PARAMETERS = {"gamma": "gradientForGamma", "beta": "gradientForBeta"}
 COPIED = ("alpha", "beta", "delta", "p0", "pm", "ps", "zeroPadSizeX", "zeroPadSizeY", "accumulatorPrecisionOption")
 
-# Sources that the forward kernel reads beyond their edges, in addition to the cases of the forward kernels.
+# Sources that the forward kernel reads out of bounds, in addition to the cases of the forward kernels.
 CLAMPED = {"offset": (-2, 3), "edge_mode": "clamp"}
 BOTH = {"primary_offset": (1, -2), "secondary_offset": (-3, 4)}
 BOTH |= {"primary_edge_mode": "clamp", "secondary_edge_mode": "clamp"}
@@ -72,7 +72,7 @@ MORE: dict[str, list[Case]] = {
 
 
 def _gradient_kernel(case: Case, settings: dict[str, Any], source: int) -> dict[str, Any]:
-    """How the gradient kernel of a forward kernel is made."""
+    """Return the settings that make the gradient kernel of a forward kernel."""
     kernel = case.kernel if not case.kernel.startswith("Neuron") else "Neuron"
     init, arguments = settings["init"], settings["arguments"]
     if case.kernel in SEEN and len(SEEN[case.kernel]) == 2:
@@ -89,7 +89,7 @@ def _gradient_kernel(case: Case, settings: dict[str, Any], source: int) -> dict[
 
 
 def _differentiable(case: Case) -> bool:
-    """As in test_gradient.py: not where values are on a kink, and of float32 without parts of a destination."""
+    """As in test_gradient.py: values not on a kink, float32, no parts of a destination."""
     return not (
         case.kernel.startswith(WITHOUT)
         or case.dtypes[0] != "float32"
@@ -124,7 +124,7 @@ def _read(case: Case, gradient: Array, prefix: str) -> Array:
 
 
 def _summed(case: Case, gradient: Array, prefix: str) -> Array:
-    """One value along an axis of which a stride of 0 reads one place: the derivatives of the others are 0."""
+    """One value along an axis with a stride of 0, which reads one position; other derivatives are 0."""
     height, width = np.broadcast_to(case.params.get(f"{prefix}stride", 1), 2)
     channels = case.params.get(f"{prefix}stride_in_feature_channels", 1)
     axes = tuple(axis for axis, stride in ((1, height), (2, width), (3, channels)) if stride == 0)
@@ -132,7 +132,7 @@ def _summed(case: Case, gradient: Array, prefix: str) -> Array:
 
 
 def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]:
-    """Derivatives with respect to weights, bias, gamma and beta, by the names of the state's methods."""
+    """Return derivatives by weights, bias, gamma and beta, by the names of the state's methods."""
     found: dict[str, Array] = {}
     if inputs.weight is not None and inputs.weight.size <= LARGEST_WEIGHT:
         bias = np.zeros(case.out_channels()) if inputs.bias is None else inputs.bias
@@ -156,7 +156,7 @@ def _parameters(case: Case, inputs: Inputs, upstream: Array) -> dict[str, Array]
 
 
 def rows(cases: list[Case]) -> list[Row]:
-    """Rows of every forward kernel that has a gradient."""
+    """Return rows of every forward kernel with a gradient."""
     found = []
     for case in cases:
         if not _differentiable(case):

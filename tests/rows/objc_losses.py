@@ -28,7 +28,7 @@ NUMBERS = {"weight": 0.5, "labelSmoothing": 0.25, "numberOfClasses": 5, "epsilon
 
 
 def elements(kind: str, y: Array, t: Array, w: Array) -> Array:
-    """The weighted loss of each value."""
+    """Return the weighted loss of each value."""
     smoothing, delta, epsilon = NUMBERS["labelSmoothing"], NUMBERS["delta"], NUMBERS["epsilon"]
     far = np.abs(y - t)
     if kind == "mean_absolute_error":
@@ -71,7 +71,7 @@ def sources(kind: str, weighted: bool) -> dict[str, NDArray[np.float32]]:
 
 
 def reduced(kind: str, losses: Array, w: Array, constant: float, reduction: int, across: bool) -> Array:
-    """One loss for each image; across the batch the first has all."""
+    """Return one loss for each image; across the batch, the first image has the loss of all."""
     if reduction == NONE:
         return losses
     sums = losses.reshape(len(losses), -1).sum(1) + constant
@@ -82,7 +82,7 @@ def reduced(kind: str, losses: Array, w: Array, constant: float, reduction: int,
     if across:
         divisor = 1.0 if reduction == SUM else divisors.sum()
         sums, divisors = np.array([sums.sum(), *np.zeros(len(sums) - 1)]), np.full(len(sums), divisor)
-    return sums / np.where(divisors > 0, divisors, 1.0)  # weights of 0 alone
+    return sums / np.where(divisors > 0, divisors, 1.0)  # all weights are 0
 
 
 def _settings(class_name: str, kind: str, reduction: int) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _settings(class_name: str, kind: str, reduction: int) -> dict[str, Any]:
 
 
 def _one_kernel(kind: str, weighted: bool, reduction: int, across: bool) -> Iterator[Row]:
-    """MPSCNNLoss: labels are an object for each image, the result is the gradient."""
+    """MPSCNNLoss: labels are one object per image, the result is the gradient."""
     arrays = sources(kind, weighted)
     y, t = (arrays[name].astype(np.float64) for name in ("x", "labels"))
     w = arrays["weights"].astype(np.float64) if weighted else np.full(SHAPE, NUMBERS["weight"])
@@ -172,7 +172,7 @@ def _of_one_value(
 
 
 def _places() -> Iterator[Row]:
-    """Squared errors of a part of an image, of halves, and of labels that hold several images."""
+    """Squared errors of a part of an image, in half precision, and of labels that hold several images."""
     rng = np.random.default_rng(0)
     y, t = (rng.integers(-64, 64, (2, 5, 6, 12)).astype(np.float32) / 64 for _ in range(2))
     base = _settings("MPSCNNLoss", "mean_squared_error", SUM) | {"loss.weight": 1}

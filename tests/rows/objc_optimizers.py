@@ -21,7 +21,7 @@ START_TIME = 2
 
 @dataclass(frozen=True)
 class Kind:
-    """An optimizer, its arrays beside the values, and how its selectors call them."""
+    """An optimizer, its arrays besides the values, and their names in its selectors."""
 
     name: str
     init: str
@@ -55,7 +55,7 @@ RATE = 0.125
 
 
 def step(kind: Kind, change: dict[str, float], time: int, g: Array, v: Array, kept: list[Array]) -> Array:
-    """The values after one step; `kept` is updated in place."""
+    """Return the values after one step; update `kept` in place."""
     d = g.clip(change.get("low"), change.get("high")) * change.get("rescale", 1.0)
     d = d + change.get("l1", 0.0) * np.sign(v) + change.get("l2", 0.0) * v
     if kind.name == "sgd":
@@ -78,14 +78,14 @@ def step(kind: Kind, change: dict[str, float], time: int, g: Array, v: Array, ke
 
 
 class Values:
-    """One array that is trained, with the values it has after all steps."""
+    """A trained array, with its values after all steps."""
 
     def __init__(
         self, kind: Kind, change: dict[str, float], name: str, shape: tuple[int, ...], steps: int = STEPS
     ) -> None:
         rng = np.random.default_rng([len(name), *shape])
         self.arrays = {f"{part}_{name}": rng.normal(size=shape).astype(np.float32) for part in ("gradient", "values")}
-        self.arrays[f"values_{name}"].flat[0] = 0  # without a sign
+        self.arrays[f"values_{name}"].flat[0] = 0  # the sign of 0 is 0
         for part in kind.kept:  # squares and their maxima are not negative
             start = rng.normal(size=shape).astype(np.float32)
             self.arrays[f"{part}_{name}"] = start if part == "inputMomentum" else np.abs(start)
@@ -153,7 +153,7 @@ def _states(kind: Kind, change: dict[str, float]) -> Iterator[tuple[dict[str, An
     layer["call_arguments"] = f"commands gradient_state:gradient_w,gradient_b {state} {lists} {state}"
     arrays["weights"] = np.zeros((6, 1, 1, 4), np.float32)
     yield layer, arrays | after
-    if kind.kept:  # vectors for the weights alone: the biases of the result are those of the source
+    if kind.kept:  # vectors for the weights only: the result's biases are those of the source
         arrays, after = of_both(1, (24, 6))
         state = "weights_state:values_w,values_b " + " ".join(f"vectors:{part}_w" for part in kind.kept)
         layer = layer | {"times": 1, "call_arguments": f"commands gradient_state:gradient_w,gradient_b {state} "}
@@ -168,7 +168,7 @@ def _states(kind: Kind, change: dict[str, float]) -> Iterator[tuple[dict[str, An
         arrays |= {other + name: np.full(4, len(other) + 1, np.float32) for name in ("mean", "variance")}
         arrays |= {other + name: np.full(4, 9, np.float32) for name in ("gamma", "beta")}
     arrays |= {"gamma": arrays["values_w"], "beta": arrays["values_b"]}
-    for name in "wb":  # the values stay where they are, the result has the new ones
+    for name in "wb":  # the values stay unchanged, the result has the new ones
         after[f"after.buffer:result_{name}"] = after.pop(f"after.buffer:values_{name}")
         arrays[f"result_{name}"] = np.zeros(4, np.float32)
     names = {

@@ -33,7 +33,7 @@ UNARY = "encodeToCommandBuffer:sourceImage:destinationImage:"
 BINARY = "encodeToCommandBuffer:primaryImage:secondaryImage:destinationImage:"
 GRADIENT = "encodeToCommandBuffer:sourceGradient:sourceImage:gradientState:destinationGradient:"
 UNTOUCHED = float(np.frombuffer(b"\x7f" * 4, "<f4")[0])
-"""Of images and states that rows_test.mm fills."""
+"""Initial values of images and states in rows_test.mm."""
 
 
 def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
@@ -42,7 +42,7 @@ def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 def within(extents: tuple[int, ...], first: tuple[int, ...], value: Any, around: float = UNTOUCHED) -> Array:
-    """The value at `first` of a larger array."""
+    """Return a larger array with the value at `first`."""
     whole = np.full(extents, around, np.float64)
     whole[tuple(slice(at, at + size) for at, size in zip(first, value.shape, strict=True))] = value
     return whole
@@ -72,7 +72,7 @@ CONVOLVE = partial(conv.convolution, size=(5, 4), offset=(0, 0), stride=(1, 2))
 
 
 def convolutions() -> Iterator[Row]:
-    """A kernel of 3 x 2 pixels at every other column; its gradient is moved by a column."""
+    """A kernel of 3 x 2 pixels at every other column; its gradient is shifted by a column."""
     x, e, w, b = random(1, 5, 7, 5), random(1, 5, 4, 6), random(6, 3, 2, 5), random(6)
 
     def derivatives(weight: NDArray[np.float32]) -> tuple[Array, Array]:
@@ -132,7 +132,7 @@ def convolutions() -> Iterator[Row]:
 
 
 def normalized_convolutions() -> Iterator[Row]:
-    """Each array of the normalization alone may be NULL, which has no effect."""
+    """Each single array of the normalization may be NULL, which has no effect."""
     x, w, b = random(1, 2, 3, 3), random(2, 1, 1, 3), random(2)
     neutral = {"mean": 0, "variance": 1, "gamma": 1, "beta": 0}
     given = {name: random(2, seed=i) / 2 + np.float32(1) for i, name in enumerate(neutral)}
@@ -189,7 +189,7 @@ def bits() -> Iterator[Row]:
 
 
 def pools() -> Iterator[Row]:
-    """Windows of 3 x 2 pixels at every other column, moved by (-1, 1); the gradient is a part of a larger image."""
+    """Windows of 3 x 2 pixels at every other column, shifted by (-1, 1); the gradient is a part of a larger image."""
     x = np.random.default_rng(3).permutation(168).reshape(1, 6, 7, 4).astype(np.float32) / 64 - 1.01
     e = random(1, 8, 9, 4)
 
@@ -214,7 +214,7 @@ def pools() -> Iterator[Row]:
 
 
 def upsamplings() -> Iterator[Row]:
-    """Rows 2 and 3 of six are row 1 of the source."""
+    """Rows 2 and 3 of the six belong to row 1 of the source."""
     e = within((1, 7, 14, 5), (0, 1, 2, 0), random(1, 6, 12, 5), 100).astype(np.float32)
     sums = e[:, 1:, 2:].astype("f8").reshape(1, 3, 2, 4, 3, 5).sum((2, 4))
     yield called(
@@ -243,7 +243,7 @@ def neurons() -> Iterator[Row]:
 
 
 def local_normalizations() -> Iterator[Row]:
-    """The result's first pixel is pixel (2, 1) of the source; its last row is beyond the source."""
+    """The result's first pixel is pixel (2, 1) of the source; its last row is out of bounds."""
     x, e = random(3, 6, 5, 12), random(2, 6, 5, 9)
     numbers: dict[str, Any] = {"kernel": 3, "edge": "zero", "alpha": 1, "beta": 5, "delta": 1}
     numbers |= {"size": (6, 5), "offset": (0, 0)}
@@ -270,7 +270,7 @@ def local_normalizations() -> Iterator[Row]:
 
 
 def arithmetic() -> Iterator[Row]:
-    """The properties of a gradient alone, set by hand instead of by a state."""
+    """The properties of a gradient without a state, set by hand."""
     e, y = random(1, 3, 4, 5), random(1, 3, 4, 5, seed=1)
     product = e.astype("f8") * y / 2
     scales: dict[str, Any] = {"primaryScale": 3, "secondaryScale": -2, "bias": 100}
@@ -330,7 +330,7 @@ PLACES = {
 
 
 def arithmetic_with_states() -> Iterator[Row]:
-    """A repeated source that is read from outside has a gradient of 0, whatever comes in; and a value at a bound."""
+    """A repeated source that is read out of bounds has a gradient of 0 for any incoming one; a value at a bound."""
     a, b, e = random(1, 3, 4, 5), random(1, 1, 1, 5), random(1, 3, 4, 5, seed=1)
     terms = {"Add": e.astype("f8"), "Subtract": -e.astype("f8"), "Multiply": e.astype("f8") * a}
     for kind, products in terms.items():
