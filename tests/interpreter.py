@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a Graph one kernel at a time, array by array: slow, simple, and the oracle of mpscnn.Network.
+"""Runs a Graph one kernel at a time on arrays: slow, simple, and the oracle of mpscnn.Network.
 
-Knows nothing of images between kernels, command buffers, placement or fusion.
+Has no images between kernels, command buffers, placement or fusion.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mpscnn.graph import CONCATENATE, Graph
 
 
 def to_nhwc(array: NDArray, layout: str) -> NDArray:
-    """The array as N, H, W, C: missing axes have extent 1."""
+    """Return the array as N, H, W, C: missing axes have extent 1."""
     missing = [letter for letter in "NHWC" if letter not in layout]
     array = array.reshape(array.shape + (1,) * len(missing))
     order = layout + "".join(missing)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks to test importers with, in plain PyTorch, where torchvision has them with its names of parameters.
+"""Networks for tests of importers, in plain PyTorch, with torchvision's parameter names where torchvision has them.
 
-`build` draws the weights: seeded, and such that activations stay about as large as they were, so that differences
-between two ways of computing the network can be told from rounding. Options that make a network small are those of
-its class; `ARCHITECTURES` has for each name those that tests use and an input shape that goes with them.
+`build` draws seeded weights that keep the magnitude of activations about constant from layer to layer, so that
+differences between two implementations can be told from rounding. Options that make a network smaller are arguments of
+its class; `ARCHITECTURES` maps each name to the options used by tests and a suitable input shape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import densenet, espcn, inception, mobilenet, resnet, squeezenet, style_t
 
 @dataclass(frozen=True)
 class Architecture:
-    """How a network is made, and a small case of it: `shape` is one image's (C, H, W), `small` the options."""
+    """A network and its small case: `shape` is one image's (C, H, W), `small` the options."""
 
     make: Callable[..., nn.Module]
     shape: tuple[int, int, int]
@@ -64,9 +64,9 @@ NAMES = list(ARCHITECTURES)
 
 
 def build(name: str, seed: int = 0, **options: Any) -> nn.Module:
-    """The network of that name with random weights, in eval mode; `options` go to its class.
+    """Return the network of that name with random weights, in eval mode; `options` are passed to its class.
 
-    Raises KeyError if there is none of that name.
+    Raises KeyError for an unknown name.
     """
     architecture = ARCHITECTURES[name]
     with torch.random.fork_rng(devices=[]):
@@ -78,12 +78,12 @@ def build(name: str, seed: int = 0, **options: Any) -> nn.Module:
 
 
 def build_small(name: str, seed: int = 0, **options: Any) -> nn.Module:
-    """`build` with the options of the small case, unless others are given."""
+    """Call `build` with the options of the small case, unless others are given."""
     return build(name, seed, **{**ARCHITECTURES[name].small, **options})
 
 
 def example(name: str, seed: int = 0, *, batch: int = 1, size: tuple[int, int] | None = None) -> Tensor:
-    """Seeded normal numbers as an input of the small case, (batch, C, H, W), or of another height and width."""
+    """Return seeded normal numbers as an input of the small case, (batch, C, H, W), or of another height and width."""
     channels, height, width = ARCHITECTURES[name].shape
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, channels, *(size or (height, width)), generator=generator)
@@ -94,10 +94,10 @@ def example(name: str, seed: int = 0, *, batch: int = 1, size: tuple[int, int] |
 
 @torch.no_grad()
 def draw(module: nn.Module, x: Tensor) -> None:
-    """Random parameters and statistics, in the order in which the layers run on `x`, a batch.
+    """Draw parameters and statistics, layer by layer in the order in which they run on the batch `x`.
 
-    What leaves a convolution, a linear layer or a batch normalization is of about unit magnitude. The numbers that
-    bring this about are rounded coarsely, so that the machine's own rounding is not in the weights.
+    Results of convolutions, linear layers and batch normalizations get about unit magnitude. The factors for this are
+    rounded coarsely, so that the weights do not depend on the machine's rounding.
     """
     for layer in module.modules():
         if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear)):
@@ -117,10 +117,10 @@ def draw(module: nn.Module, x: Tensor) -> None:
 
 
 def statistics(x: Tensor) -> tuple[Tensor, float]:
-    """A part of the mean of each channel, and the magnitude of what is left without it: a power of two.
+    """Return a part of each channel's mean, and the magnitude of the rest rounded to a power of two.
 
-    With none of the mean taken away, the result of a deep network of random weights hardly depends on its input; with
-    all of it, float32's rounding grows to 1e-3 in fifty blocks. A third leaves it at 2e-5 and less.
+    Without subtracting the mean, the result of a deep network with random weights hardly depends on its input; if all
+    of it is subtracted, float32's rounding grows to 1e-3 in fifty blocks, with a third of it to 2e-5 at most.
     """
     part = x.mean([axis for axis in range(x.dim()) if axis != 1], keepdim=True) / 3
     size = 2.0 ** round(math.log2(max(float((x - part).square().mean().sqrt()), 1e-30)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DenseNet (Huang et al., 2016, arXiv:1608.06993), with torchvision's names of parameters."""
+"""DenseNet (Huang et al., 2016, arXiv:1608.06993), with torchvision's parameter names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Transition(nn.Sequential):
 
 
 class DenseNet(nn.Module):
-    """(N, 3, H, W) to (N, classes). Without options DenseNet-121."""
+    """(N, 3, H, W) to (N, classes). Default: DenseNet-121."""
 
     def __init__(
         self, *, growth: int = 32, blocks: tuple[int, ...] = (6, 12, 24, 16), width: int = 64, classes: int = 1000

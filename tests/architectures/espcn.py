@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ESPCN (Shi et al., 2016, arXiv:1609.05158): convolutions at the small size, then a pixel shuffle."""
+"""ESPCN (Shi et al., 2016, arXiv:1609.05158): convolutions at the low resolution, then a pixel shuffle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ESPCN(nn.Module):
-    """(N, C, H, W) to (N, C, factor * H, factor * W). Layers conv1, conv2, ... of `widths` channels, and one more."""
+    """(N, C, H, W) to (N, C, factor * H, factor * W). Layers conv1, conv2, ... of `widths` channels, and a last one."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inception-v3 (Szegedy et al., 2015, arXiv:1512.00567), with torchvision's names of parameters.
+"""Inception-v3 (Szegedy et al., 2015, arXiv:1512.00567), with torchvision's parameter names.
 
 Without the auxiliary classifier, which inference does not use.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  (as everybody calls it)
+from torch.nn import functional as F  # noqa: N812  (the usual name)
 
 
 class Conv(nn.Module):
@@ -22,7 +22,7 @@ class Conv(nn.Module):
 
 
 class A(nn.Module):
-    """1x1, 5x5, twice 3x3 and pooling, at full size."""
+    """Branches 1x1, 5x5, two 3x3, and pooling, at full size."""
 
     def __init__(self, inputs: int, pooled: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class A(nn.Module):
 
 
 class B(nn.Module):
-    """To half the size."""
+    """Reduction to half the size."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class B(nn.Module):
 
 
 class C(nn.Module):
-    """7x7 as 1x7 and 7x1."""
+    """7x7 factored into 1x7 and 7x1."""
 
     def __init__(self, inputs: int, inner: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class C(nn.Module):
 
 
 class D(nn.Module):
-    """To half the size again."""
+    """Second reduction to half the size."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class D(nn.Module):
 
 
 class E(nn.Module):
-    """3x3 as 1x3 beside 3x1."""
+    """3x3 split into parallel 1x3 and 3x1."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ class E(nn.Module):
 
 
 class Inception3(nn.Module):
-    """(N, 3, H, W), 75 pixels or more, to (N, classes)."""
+    """(N, 3, H, W), at least 75 pixels each, to (N, classes)."""
 
     def __init__(self, *, classes: int = 1000) -> None:
         super().__init__()

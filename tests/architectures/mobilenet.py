@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MobileNetV2 (Sandler et al., 2018, arXiv:1801.04381), with torchvision's names of parameters."""
+"""MobileNetV2 (Sandler et al., 2018, arXiv:1801.04381), with torchvision's parameter names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SETTING = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3
 
 
 def multiple_of_8(channels: float) -> int:
-    """The nearest multiple of 8, at least 8 and never more than a tenth below."""
+    """Return the nearest multiple of 8, at least 8 and at most a tenth less than `channels`."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 class SameConv2d(nn.Conv2d):
-    """Padded as TensorFlow's "SAME" is: ceil(extent / stride) results, the odd pixel behind."""
+    """Convolution with TensorFlow's padding "SAME": ceil(extent / stride) results, an odd pixel at the bottom right."""
 
     def forward(self, x: Tensor) -> Tensor:
         pads: list[int] = []
@@ -34,7 +34,7 @@ class SameConv2d(nn.Conv2d):
 
 @dataclass(frozen=True)
 class Kind:
-    """Where networks of other libraries differ."""
+    """Variants of other libraries."""
 
     epsilon: float = 1e-5
     same: bool = False
@@ -76,7 +76,7 @@ class InvertedResidual(nn.Module):
 class MobileNetV2(nn.Module):
     """(N, 3, H, W) to (N, classes). `multiplier` scales the channels of every layer.
 
-    Where the picture is reduced to one of `output_stride`, strides become dilation of what follows.
+    Once the image is reduced to one `output_stride`th, later strides are replaced by dilation.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet (He et al., 2015, arXiv:1512.03385), ResNeXt and wide ResNet, with torchvision's names of parameters."""
+"""ResNet (He et al., 2015, arXiv:1512.03385), ResNeXt and wide ResNet, with torchvision's parameter names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DEPTHS = {
     "resnet101": (True, (3, 4, 23, 3)),
     "resnet152": (True, (3, 8, 36, 3)),
 }
-"""Of each name whether the blocks have bottlenecks, and the number of blocks of each stage."""
+"""By name: whether the blocks have bottlenecks, and the number of blocks of each stage."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Where networks of other libraries differ: timm's resnet50d averages, Hugging Face's have these options."""
+    """Variants of other libraries: average pooling in timm's resnet50d, options of Hugging Face's."""
 
     average_shortcut: bool = False
     stride_in_first: bool = False
@@ -97,9 +97,9 @@ def deep_stem(widths: tuple[int, ...], outputs: int) -> nn.Sequential:
 
 
 class ResNet(nn.Module):
-    """(N, 3, H, W) to (N, classes). `width` channels in the first stage; 64 in the published networks.
+    """(N, 3, H, W) to (N, classes). `width`: channels of the first stage, 64 in the published networks.
 
-    `stem`: channels of a stem of three convolutions, timm's. The other options are those of `Kind`.
+    `stem`: channels of timm's stem of three convolutions. The other options are those of `Kind`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SqueezeNet (Iandola et al., 2016, arXiv:1602.07360), with torchvision's names of parameters."""
+"""SqueezeNet (Iandola et al., 2016, arXiv:1602.07360), with torchvision's parameter names."""
 
 from __future__ import annotations
 

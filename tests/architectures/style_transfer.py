@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fast style transfer (Johnson et al., 2016, arXiv:1603.08155), with instance normalization and upsampling.
 
-The parameters have the names of PyTorch's example fast_neural_style.
+The parameter names are those of PyTorch's example fast_neural_style.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""U-Net (Ronneberger et al., 2015, arXiv:1505.04597) with padded convolutions, so that sizes stay.
+"""U-Net (Ronneberger et al., 2015, arXiv:1505.04597) with padded convolutions, which keep the size.
 
 Upsampling is a transposed convolution, or bilinear.
 """

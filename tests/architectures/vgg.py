@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VGG (Simonyan and Zisserman, 2014, arXiv:1409.1556), with torchvision's names of parameters."""
+"""VGG (Simonyan and Zisserman, 2014, arXiv:1409.1556), with torchvision's parameter names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COUNTS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3,
 
 
 class VGG(nn.Module):
-    """(N, 3, H, W) to (N, classes). `width` channels at first, 64 in the published networks; `hidden` 4096 there."""
+    """(N, 3, H, W) to (N, classes). Published: `width` (channels of the first stage) 64, `hidden` 4096."""
 
     def __init__(
         self,
@@ -49,5 +49,5 @@ class VGG(nn.Module):
 
 
 def vgg(name: str, **options: int) -> VGG:
-    """`name` as torchvision has it: "vgg16", "vgg16_bn"."""
+    """`name` as in torchvision: "vgg16", "vgg16_bn"."""
     return VGG(COUNTS[name.removesuffix("_bn")], batch_norm=name.endswith("_bn"), **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A detector in the manner of YOLOv3-tiny (Redmon and Farhadi, 2018, arXiv:1804.02767): two maps, not decoded."""
+"""A detector similar to YOLOv3-tiny (Redmon and Farhadi, 2018, arXiv:1804.02767): two maps, not decoded."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def convolution(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
 class YOLOTiny(nn.Module):
     """(N, 3, H, W), multiples of 32, to (N, anchors * (5 + classes), H / 32, W / 32) and the same at H / 16.
 
-    The pooling of stride 1 keeps the size by one row and column more at the bottom right: of zeros as in ultralytics'
-    version of the network (`border="zero"`), or such that no maximum changes, as in darknet ("replicate").
+    The pooling of stride 1 keeps the size by padding a row and a column at the bottom right: with zeros as ultralytics'
+    version does (`border="zero"`), or without changing any maximum as darknet does ("replicate").
     """
 
     def __init__(self, *, width: int = 16, classes: int = 80, anchors: int = 3, border: str = "zero") -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers with arguments drawn at random, valid and odd, as modules and as a list with arrays."""
+"""Layers with random arguments, valid and invalid, as modules and as a list with arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 MODES = ("zeros", "reflect", "replicate", "circular", "x")
 
-# Of each layer what its constructor takes first, from the channels; and what its options may be.
+# For each layer, the first arguments of its constructor ("c": channels), and values of its options.
 KINDS: dict[str, tuple[tuple[Any, ...], dict[str, tuple[Any, ...]]]] = {
     "Conv2d": (("c", 4, 3), {"stride": PAIRS, "padding": (*PAIRS, "same", "valid"), "dilation": PAIRS,
                              "groups": INTEGERS, "padding_mode": MODES}),
@@ -74,7 +74,7 @@ NEEDED = {"num_groups", "num_channels", "normalized_shape", "size", "kernel_size
 
 
 class Case:
-    """A list of layers, arrays for it, and the modules that both are of where there are any."""
+    """A list of layers, their arrays, and the corresponding modules if these exist."""
 
     def __init__(self, seed: int, is_damaged: bool = True) -> None:
         rng = self.rng = random.Random(seed)
@@ -116,7 +116,7 @@ class Case:
             self.modules.append(module)
 
     def _damage(self) -> None:
-        """One thing of the list or of the arrays is no longer right."""
+        """Make one item of the list or of the arrays invalid."""
         self.modules = None
         rng = self.rng
         place = rng.randrange(len(self.layers))
@@ -156,14 +156,14 @@ class Case:
 
 
 def _is_small(value: Any) -> bool:
-    """PyTorch allocates what it is told to."""
+    """Return whether PyTorch can allocate such an argument."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_small, value))
     return not isinstance(value, (int, float)) or abs(value) < 1000 or value != value
 
 
 def outcome(net: mpscnn.Network, case: Case) -> str:
-    """ "read" if the network gives what the modules do, "unknown" where there is nothing to compare with."""
+    """Return "read" if the network computes the modules' result, "unknown" if there is nothing to compare with."""
     if case.modules is None:
         return "unknown"
     x = torch.randn(case.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the ONNX importer share: models, references, ONNX's own test cases and what becomes of them."""
+"""Shared by the tests of the ONNX importer: models, references, ONNX's own test cases and their outcomes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mpscnn.graph import Graph
 from mpscnn.importing import onnx as importer
 
 NEWEST_RUNTIME = 22
-"""Opset up to which onnxruntime is asked; the reference evaluator beyond."""
+"""Last opset compared with onnxruntime; later ones use the reference evaluator."""
 
 
 def floats(name: str, shape: tuple[int | str | None, ...] | list[Any]) -> onnx.ValueInfoProto:
@@ -40,7 +40,7 @@ def model(
     opset: int = 17,
     **arrays: NDArray[Any],
 ) -> ModelProto:
-    """A model of these nodes; `outputs` are names."""
+    """Return a model of these nodes; `outputs` are names."""
     graph = helper.make_graph(
         nodes,
         "graph",
@@ -49,7 +49,7 @@ def model(
         weights(**arrays),
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    inferred = onnx.shape_inference.infer_shapes(proto)  # the checker wants ranks
+    inferred = onnx.shape_inference.infer_shapes(proto)  # the checker requires ranks
     del inferred.graph.value_info[:]
     return inferred
 
@@ -59,12 +59,12 @@ def opset_of(proto: ModelProto) -> int:
 
 
 def reference(proto: ModelProto, feeds: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """What the model gives by onnxruntime, or by ONNX's reference evaluator where that does not know the version."""
+    """Return the results of onnxruntime, or of ONNX's reference evaluator for versions that onnxruntime lacks."""
     if opset_of(proto) <= NEWEST_RUNTIME:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
-        # Its optimizer makes zeros in front of a max pooling a part of that, which they are not where all is negative.
+        # Its optimizer merges a padding with zeros into a max pooling, which is wrong where all values are negative.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return list(session.run(None, feeds))
@@ -78,7 +78,7 @@ def run(graph: Graph, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]
 
 
 def assert_same(actual: NDArray[Any], expected: NDArray[Any], relative: float = 2e-5) -> None:
-    """Equal shapes, NaN and infinities; the rest to within rounding of the largest value."""
+    """Assert equal shapes, NaN and infinities, and otherwise equality within rounding of the largest value."""
     expected = np.asarray(expected)
     assert actual.shape == expected.shape, f"shape {actual.shape}, not {expected.shape}"
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
@@ -95,10 +95,10 @@ def check(
     fixed: bool = False,
     relative: float = 2e-5,
 ) -> Graph:
-    """The model gives what onnxruntime does, for inputs of these shapes; imported once."""
+    """Import the model once and compare it with onnxruntime for inputs of these shapes."""
     graph = importer.read(proto, input_shapes=input_shapes)
     assert any(spec.fixed_by for spec in graph.inputs.values()) == fixed
-    # A network cannot read one value twice in a node yet: network_plan.cpp counts two reads of an image that has one.
+    # A node of a network cannot read one value twice: network_plan.cpp counts two reads of an image that has one.
     network = all(len(set(n.sources)) == len(n.sources) for n in graph)
     net = mpscnn.Network(graph) if network else None
     for given in shapes:
@@ -120,7 +120,7 @@ def check(
 
 @dataclass(frozen=True)
 class Case:
-    """One of ONNX's cases, as it is shipped or with some inputs made constants."""
+    """One of ONNX's cases, as published or with some inputs made constants."""
 
     name: str
     variant: str
@@ -140,10 +140,10 @@ def _array(value: Any) -> Any:
 
 
 def with_constants(proto: ModelProto, feeds: dict[str, NDArray[Any]], names: list[str]) -> ModelProto:
-    """With these inputs as initializers."""
+    """Return the model with these inputs as initializers."""
     changed = ModelProto()
     changed.CopyFrom(proto)
-    old = changed.ir_version < 4  # initializers are inputs as well
+    old = changed.ir_version < 4  # initializers are also inputs
     kept = [info for info in changed.graph.input if old or info.name not in names]
     types = {info.name: info.type.tensor_type.elem_type for info in changed.graph.input}
     del changed.graph.input[:]
@@ -157,7 +157,7 @@ def with_constants(proto: ModelProto, feeds: dict[str, NDArray[Any]], names: lis
 
 
 def with_first_output(proto: ModelProto) -> ModelProto:
-    """With nothing read of its results but the first."""
+    """Return the model with the first result only."""
     changed = ModelProto()
     changed.CopyFrom(proto)
     del changed.graph.output[1:]
@@ -166,7 +166,7 @@ def with_first_output(proto: ModelProto) -> ModelProto:
 
 @functools.cache
 def cases() -> list[Case]:
-    """All of ONNX's node cases whose values are arrays, each in up to five variants."""
+    """Return all of ONNX's node cases whose values are arrays, each in up to five variants."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -198,7 +198,7 @@ def cases() -> list[Case]:
 
 
 def outcome(case: Case) -> str:
-    """ "", or why the case is refused. AssertionError if it is wrong, InvalidModelError if it is taken for broken."""
+    """Return "", or why the case is refused. Raise AssertionError if it is wrong, InvalidModelError if it is broken."""
     try:
         graph = importer.read(case.proto)
     except mpscnn.UnsupportedOperatorError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries a function of mpscnn.importing.ops against a function of PyTorch, at the imported size and at others."""
+"""Compares a function of mpscnn.importing.ops with a function of PyTorch, at the imported size and at others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Op = Callable[..., Tensor]
 
 
 def build(op: Op, *arrays: NDArray[Any], axes: str | tuple[str, ...] = "NCHW") -> tuple[Graph, Tensor]:
-    """A graph of the op on inputs x0, x1, ... of the arrays' shapes."""
+    """Return a graph of the op on inputs x0, x1, ... with the arrays' shapes."""
     builder = Builder()
     layouts = (axes,) * len(arrays) if isinstance(axes, str) else axes
     inputs = [
@@ -40,7 +40,7 @@ def is_fixed(graph: Graph) -> bool:
 
 
 def assert_near(actual: NDArray[Any], expected: NDArray[Any], relative: float = 1e-5) -> None:
-    """Equal shapes, infinities and NaN; the rest to within rounding of the largest value."""
+    """Assert equal shapes, infinities and NaN, and otherwise equality within rounding of the largest value."""
     assert actual.shape == expected.shape
     finite = np.isfinite(expected)
     np.testing.assert_array_equal(actual[~finite], expected[~finite])
@@ -58,9 +58,9 @@ def check(
     positive: bool = False,
     relative: float = 1e-5,
 ) -> Graph:
-    """`op` gives what `reference` does of torch tensors in float64.
+    """Compare `op` with `reference`, applied to torch tensors in float64.
 
-    `others` are shapes for which the graph of the first must be right as well, unless it is `fixed`.
+    `others`: shapes for which the graph of the first must be right too, unless it is `fixed`.
     """
 
     def arrays(of: tuple[tuple[int, ...], ...]) -> list[NDArray[Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks told by their weights alone, under the names that several libraries give them, against PyTorch."""
+"""Networks recognized by their weights alone, with the names of several libraries, against PyTorch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KNOWN = [
 
 
 def renamed(state: Mapping[str, Tensor], *rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> State:
-    """The tensors under the name that the first rule which fits makes of theirs."""
+    """Return the tensors with each name replaced by the first rule that matches."""
     found = {}
     for name, tensor in state.items():
         for pattern, replacement in rules:
@@ -46,7 +46,7 @@ def renamed(state: Mapping[str, Tensor], *rules: tuple[str, str | Callable[[re.M
 
 
 def close(result: NDArray[np.float32], module: nn.Module, x: Tensor, *, margin: float = 12) -> None:
-    """No further from the network in float64 than PyTorch in float32 is, times `margin`, and a few roundings."""
+    """Assert that the error is at most `margin` times that of PyTorch in float32, plus a few roundings."""
     with torch.no_grad():
         single, exact = module(x).numpy(), module.double()(x.double()).numpy()
     module.float()
@@ -199,7 +199,7 @@ def mobilenet_to_hugging_face(state: Mapping[str, Tensor]) -> State:
     ],
 )
 def test_mobilenet_of_transformers(size: tuple[int, int], options: dict[str, Any], config: dict[str, Any]) -> None:
-    """Where TensorFlow's padding has an odd pixel depends on the size."""
+    """The position of an odd pixel in TensorFlow's padding depends on the size."""
     module = build_small("mobilenet_v2", **options)
     state = mobilenet_to_hugging_face(module.state_dict())
     weights = WithConfig(state, config)
@@ -211,7 +211,7 @@ def test_mobilenet_of_transformers(size: tuple[int, int], options: dict[str, Any
 
 
 class WithConfig(dict[str, Any]):
-    """A state_dict from a folder that has a config.json."""
+    """A state_dict from a folder with a config.json."""
 
     def __init__(self, state: Mapping[str, Any], config: dict[str, Any]) -> None:
         super().__init__(state)
@@ -219,7 +219,7 @@ class WithConfig(dict[str, Any]):
 
 
 def test_backbones_of_transformers() -> None:
-    """ResNetModel and MobileNetV2Model alone: the same names without the first part, and no classifier."""
+    """ResNetModel and MobileNetV2Model alone: the same names without the prefix, and no classifier."""
     for name, rename in (
         ("resnet18", lambda s: renamed(s, *RESNET_TO_HUGGING_FACE)),
         ("mobilenet_v2", mobilenet_to_hugging_face),
@@ -270,7 +270,7 @@ def test_mobilenet_of_any_width(multiplier: float) -> None:
 
 
 def test_a_deeper_mobilenet_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """mobilenetv2_110d: the names say which stage a block is of."""
+    """mobilenetv2_110d: the names tell the stage of each block."""
     from architectures import mobilenet
 
     setting = tuple(
@@ -284,7 +284,7 @@ def test_a_deeper_mobilenet_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("size", [(64, 64), (67, 71)])
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_resnet_of_timm(name: str, size: tuple[int, int]) -> None:
-    """resnet50d and its like: three convolutions at first, an average in each shortcut."""
+    """resnet50d and similar: a stem of three convolutions, an average in each shortcut."""
     for stem, averages, suffix in (
         ((24, 32), True, "t"),
         ((32, 32), True, "d"),
@@ -353,7 +353,7 @@ def test_features_as_an_image(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes(tmp_path: Path, dtype: torch.dtype) -> None:
-    """Weights of 16 bits are those numbers exactly."""
+    """16-bit weights are converted exactly."""
     module = build_small("mobilenet_v2").to(dtype)
     state = module.state_dict()
     torch.save(state, tmp_path / "model.pt")
@@ -428,11 +428,11 @@ def test_statistics_of_old_files_of_style_transfer() -> None:
     check(module, state, example("style_transfer"))
 
 
-# ---- what is refused
+# ---- refusals
 
 
 def altered(name: str, **changes: Any) -> dict[str, Any]:
-    """The state_dict of a small network with tensors replaced, added, or (None) taken away; "__" is "."."""
+    """Return the state_dict of a small network with tensors replaced, added, or (None) removed; "__" is "."."""
     state: dict[str, Any] = dict(build_small(name).state_dict())
     for key, value in changes.items():
         if value is None:

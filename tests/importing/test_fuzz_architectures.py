@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever shapes the tensors of a known network have: a graph, or an exception of the family mpscnn.ImportError."""
+"""Known networks with arbitrary shapes of tensors: a graph, or an exception derived from mpscnn.ImportError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ["resnet18", "resnet50", "mobilenet_v2", "vgg11_bn", "squeezenet1_1", "e
 
 
 class Changed(dict[str, tuple[int, ...]]):
-    """Names and shapes, printed short."""
+    """Names and shapes, printed in short form."""
 
     def __repr__(self) -> str:
         text = ", ".join(f"{key}: {shape}" for key, shape in self.items())
@@ -28,7 +28,7 @@ class Changed(dict[str, tuple[int, ...]]):
 
 
 def tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
-    """They take no memory: one number is seen everywhere."""
+    """Return tensors that take no memory: all elements are one number."""
     return {key: np.broadcast_to(np.float32(0.5), shape) for key, shape in shapes.items()}
 
 
@@ -71,7 +71,7 @@ def test_shapes(changed: Changed, size: tuple[int, int]) -> None:
     except mpscnn.ImportError as error:
         assert len(str(error)) < 3000  # noqa: PT017  (any of the family will do)
     except ValueError as error:
-        if "channels are not the" not in str(error):  # those of the shape that the caller gave
+        if "channels are not the" not in str(error):  # the shape given by the caller
             raise
     else:
         assert found.family in FAMILIES

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of layers with odd options, and mappings of odd arrays: what PyTorch gives, or a mpscnn.ImportError.
+"""Lists of layers with odd options, and mappings of odd arrays: PyTorch's result, or an mpscnn.ImportError.
 
-See tests/fuzzing.py for a long search, which writes the seeds of what it finds into the corpus.
+tests/fuzzing.py describes long searches; they write the seeds of failures into the corpus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ fuzz = Fuzz()
 
 
 def attempt(seed: int) -> str:
-    """ "read", "refused", or "unknown" where there is nothing to compare with."""
+    """Return "read", "refused", or "unknown" if there is nothing to compare with."""
     case = Case(seed)
     start = time.process_time()
     try:

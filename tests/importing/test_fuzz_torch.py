@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules with odd arguments, and damaged programs of torch.export: what PyTorch gives, or a mpscnn.ImportError.
+"""Modules with odd arguments, and damaged programs of torch.export: PyTorch's result, or an mpscnn.ImportError.
 
-See tests/fuzzing.py for a long search, which writes what it finds into the corpus: a program of `PROGRAMS` and what is
-changed in it, as JSON.
+tests/fuzzing.py describes long searches; they write failures into the corpus: a program of `PROGRAMS` and the changes
+to it, as JSON.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ F = nn.functional
 
 
 def close(found: list[np.ndarray], expected: list[torch.Tensor]) -> None:
-    """The same numbers, also those that are not finite; of 1e-4 of the greatest in float32."""
+    """Assert equal values, infinities and NaN included; within 1e-4 of the max in float32."""
     assert len(found) == len(expected)
     for y, reference in zip(found, expected, strict=True):
         assert y.shape == tuple(reference.shape)
         values = reference.float().numpy()
         finite = np.abs(values[np.isfinite(values)])
         if finite.size < values.size or finite.max(initial=0) > 1e30:
-            return  # sums that overflow do so in an order of their own
+            return  # whether sums overflow depends on their order
         np.testing.assert_allclose(y, values, rtol=RELATIVE, atol=RELATIVE * float(finite.max(initial=1e-6)))
 
 
@@ -130,7 +130,7 @@ def sequences(x: torch.Tensor, w: torch.Tensor) -> Any:
 
 @functools.cache
 def programs() -> dict[str, tuple[torch.export.ExportedProgram, tuple[torch.Tensor, ...]]]:
-    """Small ones with many operators, and inputs for each."""
+    """Return small programs with many operators, and inputs for each."""
     torch.manual_seed(0)
     image, vector = torch.randn(2, 4, 6, 4), torch.randn(2, 3)
     made: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
@@ -158,7 +158,7 @@ ODD: tuple[Any, ...] = (
 
 
 def changes(program: torch.export.ExportedProgram, rng: random.Random) -> list[dict[str, Any]]:
-    """What to change in the program, as JSON."""
+    """Return random changes to the program, as JSON."""
     found = []
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
@@ -208,7 +208,7 @@ def value(old: Any, nodes: list[torch.fx.Node], rng: random.Random) -> Any:
 
 
 class Tree:
-    """The program with its changes, for a while."""
+    """The program with changes that can be undone."""
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         self.program = program
@@ -258,7 +258,7 @@ class Tree:
             node.meta["val"] = 3 if row["meta"] == "int" else torch.empty(row["meta"], device="meta")
 
     def run(self, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor] | None:
-        """What PyTorch computes, and writes into the nodes as shapes; None if it refuses."""
+        """Return PyTorch's results, and write their shapes into the nodes; None if PyTorch refuses."""
         state = {**self.program.state_dict, **self.program.constants}
         targets = [spec.target for spec in self.program.graph_signature.input_specs if spec.target is not None]
         given = [*(state[target] for target in targets), *inputs]
@@ -304,7 +304,7 @@ def changed(program: torch.export.ExportedProgram, rows: list[dict[str, Any]]) -
 
 
 def attempt(name: str, rows: list[dict[str, Any]]) -> str:
-    """Read and run it; "read", "refused" or, where PyTorch refuses what was read, "unknown"."""
+    """Read and run the program; return "read", "refused", or "unknown" if PyTorch refuses a program that was read."""
     program, inputs = programs()[name]
     with changed(program, rows) as tree:
         is_damaged = any("meta" in row for row in rows)
@@ -325,7 +325,7 @@ def attempt(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _has_great_numbers(value: Any) -> bool:
-    """Sums with them keep nothing of the other values in float32."""
+    """Sums with them lose all other values in float32."""
     if isinstance(value, (list, dict)):
         return any(map(_has_great_numbers, value.values() if isinstance(value, dict) else value))
     return value in ("nan", "inf", "-inf") or (isinstance(value, (int, float)) and abs(value) > 1000)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever bytes a file of weights has: arrays of the size of the file, or an exception of the family of ImportError.
+"""Files of weights with arbitrary bytes: arrays that fit the file, or an exception derived from ImportError.
 
-See tests/fuzzing.py for a long search. The corpus has one file for each kind of damage seen so far; those whose name
-begins with "valid" are read.
+tests/fuzzing.py describes long searches. The corpus has one file for each kind of damage seen so far; files whose names
+begin with "valid" are read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ fuzz = Fuzz()
 
 
 def check(content: bytes, suffix: str) -> bool:
-    """Whether the file is read; that everything that is, is consistent."""
+    """Return whether the file is read; check that the arrays are consistent."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model" + suffix)
         file.write_bytes(content)
@@ -64,7 +64,7 @@ def test_any_bytes(content: bytes, suffix: str) -> None:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[bytes, str]:
-    """A file of the corpus with bytes changed, added, taken away, repeated or exchanged with those of another."""
+    """Return a file of the corpus with bytes changed, added, removed, repeated, or exchanged with those of another."""
     file = draw(st.sampled_from(FILES))
     content = bytearray(file.read_bytes())
     for _ in range(draw(st.integers(1, 4))):

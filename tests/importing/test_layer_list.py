@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks from a list of layers and a state_dict, against the module that the arrays are of."""
+"""Networks from a list of layers and a state_dict, against the module of these arrays."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known networks, exported to ONNX, against onnxruntime and PyTorch, at another size and batch than exported."""
+"""Known networks exported to ONNX, against onnxruntime and PyTorch, at other sizes and batches than exported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import mpscnn
 from architectures import build_small, example
 from mpscnn.importing import onnx as importer
 
-# Opset, and whether heights and widths are left open. The sizes that follow must be possible for the network.
+# Opset, and whether heights and widths are free. The other sizes must be possible for the network.
 ROWS = [
     ("resnet18", 13, True),
     ("resnet50", 9, False),
@@ -46,7 +46,7 @@ def exported(module: torch.nn.Module, x: torch.Tensor, opset: int, free: bool) -
 @pytest.mark.parametrize(("name", "opset", "free"), ROWS)
 def test_known_networks(name, opset, free):
     module = build_small(name)
-    x = example(name, size=(224, 224) if name == "vgg11_bn" else None)  # the exporter wants whole pixels to average
+    x = example(name, size=(224, 224) if name == "vgg11_bn" else None)  # averages need windows of whole pixels
     proto = exported(module, x, opset, free)
     graph = importer.read(proto, input_shapes={"x": tuple(x.shape)})
     assert bool(graph.inputs["x"].fixed_by) == (name == "vgg11_bn")

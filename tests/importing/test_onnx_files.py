@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX files that are damaged or hostile, and models that are refused: what the errors say."""
+"""ONNX files that are damaged or hostile, and models that are refused: messages of the errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def invalid(given, match: str, **options) -> None:
         importer.read(given, **options)
 
 
-# ---- what a model may be
+# ---- accepted kinds of models
 
 
 def test_paths_bytes_and_protos(tmp_path):
@@ -226,7 +226,7 @@ def test_extents_beyond_every_image():
 
 
 def nested_functions(depth: int) -> onnx.ModelProto:
-    """Each calls the one before twice."""
+    """Return functions that each call the previous one twice."""
     functions = [
         helper.make_function("own", "F0", ["a"], ["b"], [node("Relu", ["a"], ["b"])], [helper.make_opsetid("", 17)])
     ]
@@ -274,7 +274,7 @@ def test_inputs_larger_than_an_image(shape, match):
 
 
 def external(folder: pathlib.Path, **entries: str) -> pathlib.Path:
-    """A model in `folder`, whose weights are where the entries say."""
+    """Write a model to `folder` whose external weights have these entries."""
     proto = simple()
     tensor = proto.graph.initializer[0]
     data = tensor.raw_data
@@ -401,7 +401,7 @@ def test_a_file_that_is_cut_off(tmp_path):
     invalid(path, "which has 4100")
 
 
-# ---- what has no kernel
+# ---- operators without a kernel
 
 
 def test_all_operators_in_one_message():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged ONNX models: nothing but the errors of the family mpscnn.ImportError leaves the importer.
+"""Damaged ONNX models: the importer raises only errors derived from mpscnn.ImportError.
 
-See tests/fuzzing.py; a long search writes what it finds into the corpus.
+tests/fuzzing.py describes long searches; they write failures into the corpus.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ node = helper.make_node
 
 
 def network() -> onnx.ModelProto:
-    """A bit of everything that the importer evaluates by itself."""
+    """Return a model with the operators that the importer evaluates itself."""
     rng = np.random.default_rng(1)
     return model(
         [
@@ -71,7 +71,7 @@ REALS = (0.0, -1.0, 0.5, 1e-30, 1e30, float("inf"), float("-inf"), float("nan"))
 
 
 def messages(message, found):
-    """The message and all in it."""
+    """Return the message and all messages in it."""
     found.append(message)
     for field, value in message.ListFields():
         if field.type != field.TYPE_MESSAGE:
@@ -83,7 +83,7 @@ def messages(message, found):
 
 
 def mutate(proto: onnx.ModelProto, rng: random.Random) -> None:
-    """One field becomes something else."""
+    """Change one field."""
     message = rng.choice(messages(proto, []))
     fields = message.ListFields()
     if not fields:
@@ -120,7 +120,7 @@ def changed(value, proto: onnx.ModelProto, rng: random.Random):
 
 
 def attempt(given: object) -> None:
-    """Read; other errors than those of the family are raised, as are those that took too long to come."""
+    """Read the model; raise errors not derived from ImportError, and fail if reading takes too long."""
     start = time.process_time()
     try:
         importer.read(given)
@@ -128,7 +128,7 @@ def attempt(given: object) -> None:
         pass
     except (ValueError, TypeError) as error:
         if type(error) is ValueError and "values for field" in str(error):
-            return  # protobuf's own, of a value that no field of a file can have
+            return  # protobuf's own, for a value that no field of a file can have
         raise
     assert time.process_time() - start < 20
 
@@ -147,12 +147,12 @@ def mutated(number: int, models: list[onnx.ModelProto]) -> onnx.ModelProto:
         try:
             mutate(proto, rng)
         except (ValueError, TypeError, OverflowError):
-            continue  # a number beyond the field's
+            continue  # a number out of the field's range
     return proto
 
 
 def keep(data: bytes) -> pathlib.Path:
-    """Put what was found into the corpus."""
+    """Write a failure into the corpus."""
     CORPUS.mkdir(parents=True, exist_ok=True)
     path = CORPUS / f"{zlib.crc32(data):08x}.onnx"
     path.write_bytes(data)

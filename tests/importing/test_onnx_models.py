@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models in ONNX, from PyTorch's exporters and by hand, against onnxruntime at several sizes."""
+"""Whole models in ONNX, exported by PyTorch or written by hand, against onnxruntime at several sizes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Residual(nn.Module):
 
 
 class Flattened(nn.Module):
-    """Heights and widths that a linear layer decides."""
+    """Heights and widths fixed by a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Unet(nn.Module):
 
 
 class Shuffled(nn.Module):
-    """Axes that are taken apart and change places, parts of channels, pixels out of channels."""
+    """Axes that are split and permuted, parts of channels, pixels made of channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def test_exported_by_tracing(name, opset, free):
     inputs = {"x": (1, *shapes[0])} if free else None
     fixed = fixed or (
         opset == 9 and name == "shuffled"
-    )  # version 9 has pixel shuffles as shapes, which are written out
+    )  # version 9 writes pixel shuffles as reshapes with constant shapes
     others = shapes if free and not fixed else shapes[:1]
     check(proto, *({"x": (n, *s)} for s in others for n in (1, 3)), input_shapes=inputs, fixed=fixed, relative=1e-4)
 
@@ -170,7 +170,7 @@ def test_exported_by_export(name):
 
 @pytest.mark.parametrize("major", [False, True])
 def test_blocks_by_transposition(major):
-    """As exporters write pixel shuffles where the version has no operator, and back."""
+    """Pixel shuffles as exporters write them for versions without the operator, and their inverse."""
     c, r, h, w = 3, 2, 4, 6
     apart = [0, r, r, c, h, w] if major else [0, c, r, r, h, w]
     proto = model(
@@ -206,7 +206,7 @@ def test_names_are_kept():
 
 
 def test_channels_last_with_transposes():
-    """As tf2onnx writes it: the input channels last, a Transpose in front of the convolution, and one behind."""
+    """As tf2onnx writes it: channels last, a Transpose before and after the convolution."""
     proto = model(
         [
             node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
@@ -237,7 +237,7 @@ def test_channels_last_with_transposes():
 
 
 def test_flattened_channels_last():
-    """The order of weights is that of the flattened tensor, not of the image."""
+    """The order of weights is that of the flattened tensor, not that of the image."""
     nodes = [
         node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
         node("Conv", ["t", "w"], ["c"], auto_pad="VALID"),
@@ -257,7 +257,7 @@ def test_flattened_channels_last():
 
 
 def test_a_sequence():
-    """Three axes, channels last: a dense layer along the last, and a convolution of one axis."""
+    """Three axes, channels last: a dense layer along the last one, and a one-dimensional convolution."""
     proto = model(
         [
             node("MatMul", ["x", "a"], ["y"]),
@@ -279,7 +279,7 @@ def test_a_sequence():
 
 
 def with_explicit_padding(proto: onnx.ModelProto, height: int, width: int) -> onnx.ModelProto:
-    """The same for one size, with numbers: onnxruntime has no automatic padding with gaps or long strides."""
+    """The same for one size, with explicit numbers: onnxruntime's automatic padding has no dilation or long strides."""
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     for made in changed.graph.node:
@@ -315,7 +315,7 @@ def test_automatic_padding(mode, kernel, stride, dilation):
         ["c", "m", "a", "i"],
         w=array(4, 3, kernel, kernel),
     )
-    # The pixels that are cut off depend on the size, and no policy of MPS has them.
+    # The number of cropped pixels depends on the size, and MPS has no policy for it.
     fixed = stride > 1 and kernel > 1 and (mode == "SAME_LOWER" or (mode == "SAME_UPPER" and stride > kernel))
     graph = importer.read(proto, input_shapes={"x": (1, 3, 9, 12)})
     assert bool(graph.inputs["x"].fixed_by) == fixed
@@ -342,7 +342,7 @@ def test_automatic_padding_of_a_transposed_convolution(mode):
 
 
 def test_opset_7():
-    """Attributes that are inputs today, initializers among the inputs, a version of the file format from before."""
+    """Attributes that are inputs today, initializers among the inputs, an old version of the file format."""
     arrays = {
         "w": array(4, 3, 3, 3),
         "scale": np.abs(array(4)) + 0.5,
@@ -377,7 +377,7 @@ def test_opset_7():
 
 @pytest.mark.parametrize("opset", [7, 8, 9, 10, 11, 12, 13, 15, 18, 21, 22, 23])
 def test_softmax_of_every_version(opset):
-    """Until version 12 all axes from the given one on are one."""
+    """Until version 12, softmax flattens all axes from the given one on."""
     proto = model([node("Softmax", ["x"], ["y"], axis=2)], {"x": ("n", 3, 4, 5)}, ["y"], opset)
     check(proto, {"x": (2, 3, 4, 5)})
     proto = model([node("LogSoftmax", ["x"], ["y"])], {"x": ("n", 3, 4, 5)}, ["y"], opset)
@@ -385,7 +385,7 @@ def test_softmax_of_every_version(opset):
 
 
 def test_opset_9_has_no_half_pixels():
-    """Upsample looks at whole multiples of the scale."""
+    """Upsample of version 9 samples at integer multiples of the scale."""
     scales = np.float32([1, 1, 2, 3])
     for mode in ("nearest", "linear"):
         proto = model([node("Upsample", ["x", "scales"], ["y"], mode=mode)], {"x": ("n", 3, "h", "w")}, ["y"], 9,
@@ -397,7 +397,7 @@ def test_opset_9_has_no_half_pixels():
 
 
 def shapes_of_the_batch() -> dict[str, list]:
-    """Ways to keep the batch when (N, 3, 4, 5) becomes (N, 60)."""
+    """Return ways to keep the batch when (N, 3, 4, 5) becomes (N, 60)."""
     return {
         "zero": [node("Reshape", ["x", "zero"], ["y"])],
         "minus": [node("Reshape", ["x", "minus"], ["y"])],
@@ -460,14 +460,14 @@ def test_the_batch_is_kept(way, batch):
 
 
 def test_a_batch_that_is_written_out():
-    """Traced with a batch of 2 the shape is (2, 60): the first axis is the batch all the same."""
+    """Traced with a batch of 2, the shape is (2, 60): the first axis is still the batch."""
     proto = model([node("Reshape", ["x", "shape"], ["y"])], {"x": (2, 3, 4, 5)}, ["y"], shape=np.int64([2, 60]))
     graph = check(proto, {"x": (2, 3, 4, 5)}, fixed=True)
     assert mpscnn.Network(graph)(np.ones((3, 3, 4, 5), np.float32)).shape == (3, 60)
 
 
 def test_numbers_that_are_computed_of_heights_fix_them():
-    """A sum divided by height times width is a mean at one size alone, as a graph."""
+    """A sum divided by height times width is a mean only at one size if the graph has the numbers."""
     proto = model(
         [
             node("ReduceSum", ["x", "axes"], ["s"], keepdims=0),
@@ -485,7 +485,7 @@ def test_numbers_that_are_computed_of_heights_fix_them():
 
 
 def test_a_shape_that_is_right_for_one_size_only():
-    """(N, 3, 4, 4) as (N, 3, 4, 4) is the same tensor only for 4 x 4 pixels."""
+    """(N, 3, 4, 4) reshaped to (N, 3, 4, 4) is the same tensor only for 4 x 4 pixels."""
     proto = model([node("Reshape", ["x", "shape"], ["y"])], {"x": ("n", 3, "h", "w")}, ["y"],
                   shape=np.int64([0, 3, 4, 4]))  # fmt: skip
     check(proto, {"x": (2, 3, 4, 4)}, input_shapes={"x": (1, 3, 4, 4)}, fixed=True)
@@ -542,7 +542,7 @@ def test_a_resize_to_the_size_of_another_value_is_fixed():
 
 
 def test_expanded_constants():
-    """A mask of the batch's size, made of ones: the same for each image."""
+    """A mask of ones with the batch's size is the same for each image."""
     proto = model(
         [
             node("Shape", ["x"], ["s"], start=0, end=1),
@@ -587,7 +587,7 @@ def test_gelu_in_every_order():
         arrays = {name: np.asarray(a) for name, a in arrays.items() if name in used}
         graph = check(model([*erf, *order], {"x": ("n", 3, 4, 5)}, ["y"], **arrays), {"x": (2, 3, 4, 5)})
         assert [(n.kernel, n.arguments) for n in graph] == [("Neuron", {"type": "gelu"})]
-        for name in arrays:  # with any other number it is no GELU
+        for name in arrays:  # with any other number it is not a GELU
             other = arrays | {name: arrays[name] * np.float32(1.25)}
             with pytest.raises(mpscnn.UnsupportedOperatorError, match="Erf"):
                 importer.read(model([*erf, *order], {"x": ("n", 3, 4, 5)}, ["y"], **other))
@@ -617,7 +617,7 @@ def test_several_inputs_and_outputs():
 
 
 def test_weights_that_are_computed():
-    """Constants go through transpositions, casts and arithmetic before they are weights."""
+    """Constants pass through transpositions, casts and arithmetic before they are used as weights."""
     proto = model(
         [
             node("Cast", ["half"], ["f"], to=TensorProto.FLOAT),
@@ -659,7 +659,7 @@ def test_half_precision():
 
 
 def test_functions_of_a_model():
-    """Functions of the model's own are put in the place of their calls."""
+    """Calls of the model's own functions are replaced by their bodies."""
     body = helper.make_function(
         "own", "Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["c"]), node("Relu", ["c"], ["b"])],
         [helper.make_opsetid("", 17)],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX's own cases of its operators: each passes or is refused with a reason, and how many pass is written down.
+"""ONNX's own cases of its operators: each passes or is refused with a reason; a table counts those that pass.
 
-The counts are in onnx_node_cases.txt for one version of the package onnx. MPSCNN_REWRITE_TABLES=1 writes it anew.
+onnx_node_cases.txt has the counts for one version of the package onnx. MPSCNN_REWRITE_TABLES=1 rewrites it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def by_operator() -> dict[str, list[Case]]:
 
 
 def shortened(reason: str) -> str:
-    """The kind of a reason, without the numbers and names of one case."""
+    """Return the kind of a reason, without the numbers and names of a case."""
     reason = re.sub(r"\d+(\.\d+)?(, )?", "_", reason.split("; ")[0])
     return re.sub(r'"[^"]*"|values of type \w+|as [A-Z0-9_]+\b', "...", reason)[:90]
 
 
 def tried(name: str) -> tuple[int, Counter[str]]:
-    """How many cases of the operator pass, and why the others are refused. Fails if one is wrong."""
+    """Return how many cases of the operator pass, and why the others are refused. Fail if one is wrong."""
     passed: set[str] = set()
     reasons: dict[str, str] = {}
     for case in by_operator()[name]:
@@ -98,7 +98,7 @@ def test_the_table_does_not_shrink():
 
 
 def test_other_operators_are_refused():
-    """All that the table of operators has not, by its name, in one message."""
+    """Operators that are not in the table are refused, all of them in one message."""
     seen = set()
     for name, several in by_operator().items():
         if name in NAMES:
@@ -112,7 +112,7 @@ def test_other_operators_are_refused():
 
 # ---- the same operators with other values and extents
 
-# Operators whose first input may have another height and width without a change of the others.
+# Operators whose first input may have another height and width while the others stay the same.
 SPATIAL = {
     *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool"),
     *("GlobalLpPool", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN", "Resize"),
@@ -130,7 +130,7 @@ def drawn(name: str, shape: list[int], rng: np.random.Generator) -> NDArray:
 
 
 def with_more_pixels(proto: onnx.ModelProto, height: int, width: int) -> onnx.ModelProto:
-    """With more rows and columns in the first input; shapes of results are left open."""
+    """Return the model with more rows and columns in the first input, and without shapes of results."""
     changed = onnx.ModelProto()
     changed.CopyFrom(proto)
     dims = changed.graph.input[0].type.tensor_type.shape.dim
@@ -144,7 +144,7 @@ def with_more_pixels(proto: onnx.ModelProto, height: int, width: int) -> onnx.Mo
 
 
 def redrawn(case: Case, rng: np.random.Generator) -> onnx.ModelProto:
-    """The case with random weights."""
+    """Return the case with random weights."""
     proto = with_more_pixels(case.proto, 2, 5)
     if case.operator not in ("Resize", "Upsample", "Clip"):
         for tensor in proto.graph.initializer:
@@ -164,12 +164,12 @@ def drawn_feeds(case: Case, proto: onnx.ModelProto, rng: np.random.Generator) ->
 
 
 def compare(case: Case, graph: Graph, proto: onnx.ModelProto, rng: np.random.Generator) -> bool:
-    """Whether the reference could be asked; fails if it gives something else."""
+    """Return whether the reference supports the case; fail if its results differ."""
     feeds = drawn_feeds(case, proto, rng)
     try:
         expected = reference(proto, feeds)
     except Exception:
-        return False  # onnxruntime has not all cases
+        return False  # onnxruntime does not support all cases
     results = run(graph, feeds)
     for info, value in zip(proto.graph.output, expected, strict=True):
         try:
@@ -181,7 +181,7 @@ def compare(case: Case, graph: Graph, proto: onnx.ModelProto, rng: np.random.Gen
 
 @pytest.mark.parametrize("name", sorted(SPATIAL))
 def test_redrawn(name, rng):
-    """The cases with random values, oblong; at another size with the same graph if its extents are free."""
+    """Cases with random values and height != width; also at another size with the same graph if extents are free."""
     compared = several = 0
     for case in by_operator().get(name, []):
         float32 = case.proto.graph.input and case.proto.graph.input[0].type.tensor_type.elem_type == 1
@@ -191,7 +191,7 @@ def test_redrawn(name, rng):
         try:
             graph = importer.read(proto)
         except (mpscnn.UnsupportedOperatorError, mpscnn.InvalidModelError):
-            continue  # cases that are refused are counted above; others are none with these extents
+            continue  # refused cases are counted above; others are invalid with these extents
         several += 1
         compared += compare(case, graph, proto, rng)
         if not any(spec.fixed_by for spec in graph.inputs.values()):
@@ -202,7 +202,7 @@ def test_redrawn(name, rng):
 
 
 def test_a_wrong_result_is_seen(monkeypatch):
-    """The comparison is none that anything passes."""
+    """The comparison detects a wrong operator."""
     case = next(c for c in cases() if c.operator == "LeakyRelu")
     monkeypatch.setitem(importer.OPERATORS, "LeakyRelu", importer.OPERATORS["Relu"])
     with pytest.raises(AssertionError):

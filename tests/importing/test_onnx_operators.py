@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uses of ONNX's operators that its own cases have not, against onnxruntime, at several sizes."""
+"""Uses of ONNX's operators that ONNX's own cases lack, against onnxruntime, at several sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_documentation_has_all_operators():
     assert re.findall(r"^\| `(\w+)` \|", page.read_text(), re.MULTILINE) == sorted(importer.OPERATORS)
 
 
-# Operator, attributes, constant inputs behind the first, version.
+# Operator, attributes, constant inputs after the first, version.
 ROWS = [
     ("GlobalLpPool", {"p": 1}, [], 17),
     ("GlobalLpPool", {}, [], 17),
@@ -156,7 +156,7 @@ def test_operators(row):
         sizes = [(2, *shape[1:]), (1, shape[1], 8, 7), (3, shape[1], 6, 9)]
     check(proto, *({"x": size} for size in sizes), input_shapes={"x": shape}, fixed=fixed, relative=1e-4)
     spatial = any(c.ndim and max(c.shape[-2:]) > 4 and operator not in ("Conv", "ConvTranspose") for c in constants)
-    # What says nothing of rows and columns does not fix them.
+    # Nodes without constants that depend on rows and columns do not fix these.
     if (
         not spatial
         and operator not in FIXED

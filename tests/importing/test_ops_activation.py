@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations of importers that are put together from several kernels: as exact as one of PyTorch's, and refusals."""
+"""Activations that importers build from several kernels: accuracy of a single operator of PyTorch, and refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 import mpscnn
 from interpreter import interpret

@@ -80,12 +80,12 @@ def test_alpha(op, reference):
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_axes_of_extent_1_stand_for_any(swapped):
-    """(N, 1, 1, C) of a transposed tensor meets (N, H, W, C), from both sides."""
+    """(N, 1, 1, C) of a transposed tensor combined with (N, H, W, C), in both orders."""
 
     def op(builder, x, y):
         means = shape.permute(builder, reduction.mean(builder, y, (2, 3), True), (0, 2, 3, 1))
         result = arithmetic.subtract(builder, means, x) if swapped else arithmetic.subtract(builder, x, means)
-        return reduction.mean(builder, result, 3)  # whose axes are the image's
+        return reduction.mean(builder, result, 3)  # its axes are those of the image
 
     def reference(x, y):
         means = y.mean((2, 3), True).permute(0, 2, 3, 1)
@@ -96,7 +96,7 @@ def test_axes_of_extent_1_stand_for_any(swapped):
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_other_names_of_axes(swapped):
-    """Channels that are called rows in one tensor, and have extent 1 there."""
+    """The channels of one tensor are the rows of the other, where their extent is 1."""
 
     def op(builder, x, y):
         sums = shape.permute(builder, reduction.sum(builder, y, (1, 2), True), (0, 2, 1, 3))
@@ -153,7 +153,7 @@ def test_extremes_are_exact():
 @pytest.mark.parametrize("sign", ["mixed", "positive", "negative"])
 @pytest.mark.parametrize("first", [True, False])
 def test_extremes_with_a_constant_for_each_channel(op, reference, sign, first):
-    """At any size, also above the values that a constant image may have."""
+    """At any size, also larger than a constant image may be."""
     t = np.float32([-1.5, 0, 2, -1e30, 1e-3, -1e-41]).reshape(1, -1, 1, 1)
     t = {"mixed": t, "positive": np.abs(t), "negative": -np.abs(t)}[sign]
     order = (lambda a, b: (a, b)) if first else (lambda a, b: (b, a))
@@ -171,7 +171,7 @@ def test_extremes_with_a_constant_for_each_channel(op, reference, sign, first):
 
 
 def test_constants_larger_than_an_image():
-    """They would load, and fail when they are run."""
+    """They would load, and fail at run time."""
     for op in (arithmetic.add, arithmetic.maximum):
         with pytest.raises(UnmappedError, match=r"a constant of 91 x 91 pixels and 1 channels, more than the maximum"):
             build(lambda b, x, op=op: op(b, x, constant(91, 91)), np.zeros((1, 1, 91, 91), np.float32))
@@ -217,7 +217,7 @@ def test_pow(exponent):
 
 
 def test_a_constant_after_a_pooling_fixes_nothing():
-    """What was reduced to one pixel has one pixel for every source."""
+    """A result reduced to one pixel has one pixel for every source."""
     c = constant(1, 3, 2, 2)
 
     def op(builder, x):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and linear layers of importers: what PyTorch's operators do not reach, and refusals."""
+"""Convolutions and linear layers of importers: cases that PyTorch's operators do not cover, and refusals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 
 import mpscnn
 from interpreter import interpret
@@ -17,7 +17,7 @@ from mpscnn.importing.ops import convolution, shape
 
 
 def run(body: Any, x: np.ndarray, axes: str = "NCHW", imported: tuple[int, ...] | None = None) -> np.ndarray:
-    """What `body` of a Builder and a Tensor makes of `x`; imported with another shape behind the batch, if given."""
+    """Return the result of `body`, called with a Builder and a Tensor, for `x`; `imported`: the shape at import."""
     builder = Builder()
     builder.output("y", body(builder, builder.input("x", imported or x.shape[1:], axes)))
     return interpret(builder.graph, x=x)["y"]
@@ -138,7 +138,7 @@ def test_unmapped(name: str) -> None:
 
 
 def test_weights_of_groups_stay_where_they_are() -> None:
-    """They are copied where zeros must be put between them, nowhere else."""
+    """Weights are copied only if zeros have to be put between them."""
     builder = Builder()
     x = builder.input("x", (8, 5, 5))
     w = np.ones((8, 4, 3, 3), np.float32)

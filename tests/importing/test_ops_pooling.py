@@ -51,7 +51,7 @@ def test_max_pool2d(kernel, stride, padding, dilation, ceil_mode):
 
 
 def test_max_pool2d_stays_free():
-    """Where no window can begin behind the source, gaps and ceil_mode together need no fixed size."""
+    """If no window can begin after the source, dilation with ceil_mode needs no fixed size."""
     graph, _ = build(lambda b, x: pooling.max_pool2d(b, x, 3, 2, 1, 2, True), np.zeros((1, 1, 9, 9), np.float32))
     assert not graph.inputs["x0"].fixed_by
 
@@ -166,7 +166,7 @@ def test_one_dimension(axes):
 
 
 def test_axes_in_another_order():
-    """A tensor (N, C, W, H): the first extent of a window is that of the width."""
+    """For a tensor (N, C, W, H), the first extent of a window is along the width."""
     check(
         lambda b, x: pooling.max_pool2d(b, x, (3, 2), (2, 1), (1, 0)),
         lambda x: functional.max_pool2d(x, (3, 2), (2, 1), (1, 0)),
@@ -212,7 +212,7 @@ def test_adaptive(size, output):
 
 
 def test_adaptive_of_a_fixed_extent_fixes_nothing():
-    """What was pooled to one row has one row whatever the source has."""
+    """A result pooled to one row has one row for every source."""
 
     def op(builder, x):
         return pooling.adaptive_avg_pool2d(builder, pooling.global_avg_pool2d(builder, x), (2, 2))

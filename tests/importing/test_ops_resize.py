@@ -42,7 +42,7 @@ def test_whole_divisors_take_any_size(mode, factor):
     def op(b, x):
         return resize.interpolate(b, x, scale_factor=factor, mode=mode)
 
-    # PyTorch's own positions come from the given scale, as these do.
+    # PyTorch computes positions from the given scale, as ours are.
     check(
         op,
         lambda x: functional.interpolate(x, scale_factor=factor, mode=mode),
@@ -100,7 +100,7 @@ def test_larger_factors():
 
 @pytest.mark.parametrize("factor", [2.0, 3.0, 4.0, 5.0])
 def test_infinity_stays_infinity(factor):
-    """PyTorch multiplies the second pixel by zero where positions clamp to the first, so the edges differ."""
+    """At clamped positions PyTorch multiplies the second pixel by zero, so the edges differ."""
     x = np.ones((1, 1, 7, 7), np.float32)
     x[0, 0, 3, 3] = np.inf
     graph, _ = build(lambda b, t: resize.interpolate(b, t, scale_factor=factor, mode="bilinear"), x)
@@ -113,7 +113,7 @@ def test_infinity_stays_infinity(factor):
 
 
 def positions(i, scale, source, result, coordinates):
-    """ONNX's coordinates in other words: of one pixel, with Python's numbers."""
+    """ONNX's coordinates written differently: one pixel at a time, with Python's numbers."""
     if coordinates == "align_corners":
         return 0.0 if result == 1 else i * (source - 1) / (result - 1)
     if coordinates == "asymmetric":
@@ -127,7 +127,7 @@ def positions(i, scale, source, result, coordinates):
 
 
 def sampled(x, scale, size, mode, coordinates, rounding):
-    """The resize by one matrix for rows and one for columns."""
+    """Resize by one matrix for rows and one for columns."""
     matrices = []
     for axis in range(2):
         source, result = x.shape[2 + axis], size[axis]
@@ -258,7 +258,7 @@ def test_position_major():
 
 
 def test_values_are_kept_exactly():
-    """Where no arithmetic is meant the values are those of the source, bit by bit."""
+    """Without arithmetic, values are copied bit by bit."""
     x = np.random.default_rng(5).standard_normal((1, 3, 6, 4)).astype(np.float32)
     for op in (
         lambda b, t: resize.interpolate(b, t, scale_factor=0.5),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes of importers' tensors: against PyTorch at the size of the import and at others, and what fixes sizes."""
+"""Axes of importers' tensors against PyTorch, at the imported size and at others, and operations that fix sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interpreter import interpret
 from mpscnn.importing.builder import Builder, UnmappedError
 from mpscnn.importing.ops import activation, reduction, shape
 
-# What PyTorch does, what ours does, shape behind the batch, axes, whether other heights and widths are taken.
+# PyTorch's function, ours, the shape without the batch, axes, whether other heights and widths are accepted.
 ROWS: dict[str, tuple[Any, Any, tuple[int, ...], str, bool]] = {
     "vector_to_rows": (
         lambda x: x.reshape(-1, 3, 4),

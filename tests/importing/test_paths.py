@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of models: those that lead to no regular file, files that are mapped or read, descriptors."""
+"""Paths of models: paths that are not regular files, mapped and read files, descriptors."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ PLACES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_is_no_file(place: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read nowhere: the device would fill the memory, the pipe would be waited for."""
-    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    """They are never read: the device would fill the memory, the pipe would block."""
+    monkeypatch.chdir(tmp_path)  # names of sockets must be short
     path = Path(f"x{suffix}")
     PLACES[place](path)
     with pytest.raises(mpscnn.InvalidModelError, match=rf'"x\{suffix}"'):
@@ -116,7 +116,7 @@ def loaded(path: Path, **options: Any) -> mpscnn.Network:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_files_that_are_read_may_change(name: str, tmp_path: Path) -> None:
-    """Written in place before the first run, and made shorter: with a mapping other numbers, or SIGBUS."""
+    """Overwritten before the first run, and truncated: with a mapping, other numbers or SIGBUS."""
     file = FORMATS[name](tmp_path)
     net = loaded(tmp_path / name, mapped=False)
     assert str(file) not in Path("/proc/self/maps").read_text()
@@ -155,7 +155,7 @@ def test_files_are_not_kept_open(name: str, tmp_path: Path) -> None:
 
 
 def test_a_process_may_end_with_files_mapped(tmp_path: Path) -> None:
-    """While the queue still reads them: they are not unmapped before it."""
+    """Files are not unmapped while the queue still reads them."""
     as_network(tmp_path)
     run_python(
         """

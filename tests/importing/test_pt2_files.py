@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of torch.export.save: the network is that of the exported program, and nothing in a file is run."""
+"""Files of torch.export.save: the network equals the exported program, and nothing in a file is executed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from mpscnn.loading import read
 AUTO = torch.export.Dim.AUTO
 F = nn.functional
 
-Files = dict[str, bytes]  # of an archive, by name within its folder
+Files = dict[str, bytes]  # files of an archive, by name within its folder
 
 
 class Small(nn.Module):
@@ -49,7 +49,7 @@ class Small(nn.Module):
 
 
 class Region(nn.Module):
-    """A part under no_grad, arithmetic of extents, two inputs."""
+    """A submodule under no_grad, arithmetic of extents, two inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def save(program: torch.export.ExportedProgram, path: Path) -> Path:
 
 
 def same(path: Path, program: torch.export.ExportedProgram, *inputs: torch.Tensor, **options: Any) -> None:
-    """The network of the file is that of the program, to the bit."""
+    """Assert that the file's network computes the program's results bit by bit."""
     net, reference = mpscnn.load(path, **options), mpscnn.load(program, **options)
     assert (net.inputs, net.outputs) == (reference.inputs, reference.outputs)
     assert [(n.kernel, n.name, n.origin) for n in net.graph.nodes] == [
@@ -299,7 +299,7 @@ def expression(place: str) -> Callable[[Files, str], None]:
 
 
 def hidden_expression(files: Files, folder: str) -> None:
-    """Within a term that is allowed."""
+    """Code inside of an allowed term."""
     text = f"Add(Symbol('s0', positive=True, integer=True), Integer({code(folder)}))"
     in_json(
         files,
@@ -349,7 +349,7 @@ def legacy(files: Files, folder: str) -> None:
 def call_specification(
     kind: str, context: Callable[[str], Any], spec: str = "out_spec"
 ) -> Callable[[Files, str], None]:
-    """`context` of the name of a module that makes the folder when it is imported."""
+    """`context` maps the name of a module that creates the folder on import."""
 
     def edit(files: Files, folder: str) -> None:
         module = Path(folder).parent / "modules" / f"{Path(folder).name}_module.py"
@@ -376,7 +376,7 @@ def renamed(value: Any, old: str, new: str) -> Any:
 
 
 def named_input(files: Files, folder: str) -> None:
-    """A default value in the source text that PyTorch makes of the program and compiles."""
+    """A default value in the source text that PyTorch generates from the program and compiles."""
     files[PROGRAM] = json.dumps(renamed(json.loads(files[PROGRAM]), "x", f"x={code(folder)}")).encode()
 
 
@@ -447,7 +447,7 @@ def factory(module: str) -> Any:
     return {"default_factory_module": module, "default_factory_name": "E", "dict_context": []}
 
 
-# By name: how a file is changed, whether torch.export.load runs it, and what mpscnn says; None: it never looks there.
+# By name: the change to a file, whether torch.export.load runs the code, and mpscnn's message; None: never read.
 ATTACKS: dict[str, tuple[Callable[[Files, str], None], bool, str | None]] = {
     "size": (expression("sizes"), True, "is not an expression of sizes"),
     "stride": (expression("strides"), True, "is not an expression of sizes"),
@@ -506,7 +506,7 @@ def test_nothing_in_a_file_is_run(name: str, small: Path, tmp_path: Path) -> Non
 @pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize("name", [name for name, (_, runs, _) in ATTACKS.items() if runs])
 def test_pytorch_runs_it(name: str, small: Path, tmp_path: Path) -> None:
-    """The files of the test above are what they are taken for."""
+    """The files of the test above really run code in PyTorch."""
     made = tmp_path / f"by_pytorch_{name.replace(' ', '_')}"
     path = changed(small, tmp_path, lambda files: ATTACKS[name][0](files, str(made)))
     with contextlib.suppress(Exception), warnings.catch_warnings():
@@ -516,7 +516,7 @@ def test_pytorch_runs_it(name: str, small: Path, tmp_path: Path) -> None:
 
 
 def texts_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths to each text in JSON, keys included (None behind their path)."""
+    """Yield the path of each text in JSON, keys included (their paths end in None)."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield (*path, key, None)
@@ -541,7 +541,7 @@ def put(table: Any, path: tuple[Any, ...], text: str) -> None:
 
 @pytest.mark.parametrize("name", [PROGRAM, WEIGHTS])
 def test_code_in_place_of_each_text(name: str, tmp_path: Path) -> None:
-    """Of texts in the same place of a list, of one."""
+    """Of several texts at the same position of lists, only one is tested."""
     small = save(exported(nn.Conv2d(3, 4, 1), torch.rand(2, 3, 6, 5), dynamic=True), tmp_path / "conv.pt2")
     made, seen = tmp_path / "made", set()
     for path in texts_of(json.loads(contents(small)[name])):
@@ -675,7 +675,7 @@ def test_many_expressions(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compressed_members_are_refused(small: Path, tmp_path: Path) -> None:
-    """A megabyte would become a gigabyte."""
+    """A megabyte would expand to a gigabyte."""
     path = changed(
         small, tmp_path, lambda files: files.update({PROGRAM: bytes(1 << 30)}), compression=zipfile.ZIP_DEFLATED
     )
@@ -685,7 +685,7 @@ def test_compressed_members_are_refused(small: Path, tmp_path: Path) -> None:
 
 
 def test_members_stay_within_the_archive(small: Path, tmp_path: Path) -> None:
-    """Names of members are names: nothing is written by them, and nothing outside is read."""
+    """Names of members are only names: no file of that name is written or read."""
     (tmp_path / "folder").mkdir()
     path = tmp_path / "folder" / "net.pt2"
     with zipfile.ZipFile(path, "w") as archive:
@@ -698,7 +698,7 @@ def test_members_stay_within_the_archive(small: Path, tmp_path: Path) -> None:
 
 
 def test_threads(small: Path) -> None:
-    """PyTorch's reader is one for the process."""
+    """PyTorch's reader is shared by the process."""
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         found = [pool.submit(read, small) for _ in range(6)]
     assert len({len(graph.result().nodes) for graph in found}) == 1
@@ -715,7 +715,7 @@ def test_names_that_stand_there_twice(small: Path, tmp_path: Path) -> None:
 
 
 def test_flipped_bytes(small: Path, tmp_path: Path) -> None:
-    """A network, or a mpscnn.ImportError."""
+    """Reading gives a network or an mpscnn.ImportError."""
     data, path, generator = small.read_bytes(), tmp_path / "flipped.pt2", random.Random(0)
     for _ in range(60):
         flipped = bytearray(data)
@@ -727,13 +727,13 @@ def test_flipped_bytes(small: Path, tmp_path: Path) -> None:
 
 
 def values_of(table: Any) -> list[tuple[Any, Any]]:
-    """Of each value in JSON, where it stands."""
+    """Return each value in JSON with its position."""
     items = table.items() if isinstance(table, dict) else enumerate(table) if isinstance(table, list) else ()
     return [place for key, part in items for place in ((table, key), *values_of(part))]
 
 
 def test_changed_values(small: Path, tmp_path: Path) -> None:
-    """Anything instead of a value of the program: a network, or a mpscnn.ImportError."""
+    """Any value of the program replaced by another one: a network, or an mpscnn.ImportError."""
     generator, others = random.Random(1), [None, True, -1, 1 << 70, 0.5, "x", "", "../x", [], {}, [[]], {"as_int": 3}]
 
     def edit(table: Any) -> None:

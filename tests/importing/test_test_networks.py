@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks that importers are tested with are what they are taken for."""
+"""Checks on the networks used by tests of importers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_activations_stay_in_range(name: str) -> None:
         assert result.isfinite().all()
         assert 0.2 < float(result.square().mean().sqrt()) < 5
         assert float(result.std()) > 0.05
-        assert float((result[0] - result[1]).std()) > 0.02  # another input, another result
+        assert float((result[0] - result[1]).std()) > 0.02  # other inputs give other results
 
 
 def test_weights_are_seeded() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks from torch.nn.Module and torch.export against PyTorch; names, modes, weights; what is refused."""
+"""Whole networks from torch.nn.Module and torch.export against PyTorch; names, modes, weights; refusals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import nn
 from torch_support import Function, check, core_aten, inputs, is_free, randomize
 
@@ -18,9 +18,9 @@ import mpscnn
 from architectures import ARCHITECTURES, build_small
 from mpscnn.importing import torch_export, torch_module
 
-# Where tests/test_end_to_end.py, which has more of them, fails as well, the importer is at fault.
+# If tests/test_end_to_end.py, which has more networks, fails as well, the importer is wrong.
 NETWORKS = ["resnet18", "vgg16_bn", "squeezenet1_0", "unet_bilinear", "style_transfer", "yolo_tiny"]
-# Its last maps go to a fixed number of areas.
+# Adaptive pooling to a fixed number of windows.
 FIXED = {"vgg16_bn"}
 
 
@@ -58,7 +58,7 @@ def test_network_at_odd_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["densenet121", "resnet18", "mobilenet_v2", "style_transfer", "unet_bilinear"])
 def test_exported_network(name: str) -> None:
-    """As torch.export.export writes it by default: for one size, which is that of the graph."""
+    """As torch.export.export writes it by default: for one size, which the graph keeps."""
     module, shape = build_small(name), ARCHITECTURES[name].shape
     program = export(module, *inputs(shape))
     graph = torch_export.read(program)
@@ -219,13 +219,13 @@ def test_sizes_that_are_asked_for() -> None:
 
 
 def test_a_number_of_the_size_fixes_it() -> None:
-    """What a literal in the graph would be right for at one size alone."""
+    """A literal in the graph would be right for one size only."""
     graph = read_module(Function(lambda x: x / x.shape[3]), (3, 6, 8))
     assert graph.inputs["tensors_0"].fixed_by == "div (aten.div)"
 
 
 def test_a_flat_map_of_one_pixel_fixes_it() -> None:
-    """It has one pixel at this size only."""
+    """The map has one pixel at this size only."""
     module = nn.Sequential(nn.MaxPool2d(4), nn.Flatten(), nn.Linear(3, 2))
     graph = torch_export.read(
         export(module, *inputs((3, 4, 7)), dynamic_shapes=({0: torch.export.Dim.AUTO},)),

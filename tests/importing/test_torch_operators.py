@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each ATen operator that is imported, as torch.export writes it and as core ATen, against PyTorch."""
+"""Every imported ATen operator, as written by torch.export and as core ATen, against PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812  (as everybody calls it)
+import torch.nn.functional as F  # noqa: N812  (the usual name)
 from torch import nn
 from torch_support import Function, check, core_aten, inputs, is_free, randomize
 
@@ -20,7 +20,7 @@ from mpscnn.importing.torch_patterns import operator_name
 
 @dataclass(frozen=True)
 class Row:
-    """A module, shapes of its inputs behind the batch, and whether the graph takes other heights and widths."""
+    """A module, the shapes of its inputs without the batch, and whether the graph accepts other heights and widths."""
 
     name: str
     make: Callable[[], nn.Module]
@@ -29,7 +29,7 @@ class Row:
 
 
 def row(name: str, make: Any, *shapes: tuple[int, ...], free: bool = True, **constants: torch.Tensor) -> Row:
-    """`make` is a module's class without arguments, a lambda that makes a module, or a function of tensors."""
+    """`make` is a module class without arguments, a lambda that makes a module, or a function of tensors."""
     return Row(name, make, shapes or ((8, 9, 11),), free)
 
 
@@ -189,7 +189,7 @@ ROWS = [
     row("max_pool2d", lambda: nn.MaxPool2d(3, 2, 1)),
     row("max_pool2d_ceil", lambda: nn.MaxPool2d((2, 3), ceil_mode=True)),
     row("max_pool2d_dilated", lambda: nn.MaxPool2d(2, 1, dilation=2)),
-    row("max_pool1d", lambda: nn.MaxPool1d(3, 2, 1), SEQUENCE, free=False),  # so torch.export has it
+    row("max_pool1d", lambda: nn.MaxPool1d(3, 2, 1), SEQUENCE, free=False),  # as written by torch.export
     row("avg_pool2d", lambda: nn.AvgPool2d(3, 2, 1)),
     row("avg_pool2d_without_padding", lambda: nn.AvgPool2d(3, 2, 1, count_include_pad=False)),
     row("avg_pool2d_divisor", lambda: nn.AvgPool2d(3, 2, divisor_override=5)),
@@ -291,7 +291,7 @@ ROWS = [
         lambda x: x.view(len(x), 2, 2, 2, 9, 11).permute(0, 1, 4, 2, 5, 3).reshape(len(x), 2, 18, 22),
         free=False,
     ),
-    # operators by the names that torch.export writes for other spellings, or that other builds write
+    # operators by names that torch.export writes for other spellings, or that other builds write
     function("absolute_negative_positive", lambda x: torch.absolute(x) + torch.negative(x) * torch.positive(x)),
     function("long_names", lambda x: torch.subtract(torch.multiply(x, 2), 1).divide(3).true_divide(2)),
     function("square", lambda x: torch.square(x) + 1),
@@ -363,7 +363,7 @@ def test_operator(case: Row) -> None:
 
 
 class Several(nn.Module):
-    """Rows of the same inputs: the decomposition of one program takes most of a second, whatever is in it."""
+    """Rows with the same inputs: decomposing one program takes most of a second, whatever its size."""
 
     def __init__(self, rows: list[Row]) -> None:
         super().__init__()
@@ -374,7 +374,7 @@ class Several(nn.Module):
 
 
 def bundles() -> list[list[Row]]:
-    """Those whose core ATen is imported, by shapes and whether they are free, at most 12 together."""
+    """Return the rows imported as core ATen, grouped by shapes and whether they are free, at most 12 together."""
     groups: dict[Any, list[Row]] = {}
     for case in ROWS:
         if case.name not in NOT_AS_CORE_ATEN:
@@ -386,14 +386,14 @@ def batched(items: list[Row], count: int) -> list[list[Row]]:
     return [items[start : start + count] for start in range(0, len(items), count)]
 
 
-# Rows whose decomposition has operators that no kernel computes: what PyTorch makes of them cannot be told from others.
+# Rows not imported as core ATen: their decompositions contain numbers, or operators that no kernel computes.
 NOT_AS_CORE_ATEN = {
     "logsumexp": "infinities are replaced",
     "nearest_exact": "rows and columns by number",
     "resized_sequences": "columns by number",
     "nhwc_input": "the layout is that of the other rows",
 }
-# Rows whose decomposition names rows and columns by number.
+# Rows whose decomposition contains rows and columns as numbers.
 FIXED_AS_CORE_ATEN = {
     "conv2d_reflect",
     "paddings",
@@ -420,7 +420,7 @@ def test_core_aten(rows: list[Row]) -> None:
 
 
 def larger(graph: Any, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Other heights and widths, even where the shape's are."""
+    """Return a shape with larger heights and widths, which stay even if the given ones are."""
     layout = list(graph.inputs.values())[index].layout
     more = {"H": 4, "W": 6, "C": 0}
     return tuple(extent + more[axis] for axis, extent in zip(layout[1:], shape, strict=True))
@@ -435,12 +435,12 @@ def reached(program: torch.export.ExportedProgram, rows: list[Row]) -> None:
     ROWS_RUN.extend(case.name for case in rows)
 
 
-# Other spellings of operators that have a row, which torch.export writes as those; or of other builds of PyTorch.
+# Other spellings of operators with a row, which torch.export writes as those; or of other builds of PyTorch.
 UNREACHED: set[str] = set()
 
 
 def test_every_operator_has_a_row() -> None:
-    """An operator that no row reaches could compute anything."""
+    """An operator without a row is untested."""
     if len(ROWS_RUN) < 2 * len(ROWS) - len(NOT_AS_CORE_ATEN):
         pytest.skip("not all rows were run")
     assert set(OPERATORS) - OPERATORS_OF_ROWS == UNREACHED

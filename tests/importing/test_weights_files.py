@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of weights: what is read, that nothing is copied, and what is answered to files that are damaged or hostile."""
+"""Files of weights: reading without copies, and the errors for damaged or hostile files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def same(weights: weights_files.Weights, arrays: dict[str, NDArray[Any]]) -> Non
 
 
 def owner(array: NDArray[Any]) -> Any:
-    """Whose memory the array is."""
+    """Return the owner of the array's memory."""
     base: Any = array
     while True:
         if isinstance(base, memoryview):
@@ -79,7 +79,7 @@ def owner(array: NDArray[Any]) -> Any:
             return base
 
 
-# ---- what is read
+# ---- supported files
 
 
 def test_safetensors(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_state_dicts_deeper_inside(tmp_path: Path) -> None:
 
 
 def test_tensors_of_pytorch_are_mapped(tmp_path: Path) -> None:
-    """The file's pages, not memory of the process: what is written into the file afterwards is seen."""
+    """The arrays are the file's pages: later writes to the file are visible."""
     file = tmp_path / "model.pt"
     torch.save({"x": torch.full((1 << 16,), 1.25)}, file)
     weights = load(file)
@@ -214,7 +214,7 @@ def test_folders(tmp_path: Path) -> None:
 
 
 def test_the_cache_of_hugging_face(tmp_path: Path) -> None:
-    """There, files of a snapshot are links into a folder beside."""
+    """Files of a snapshot are links into a sibling folder."""
     snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "0123", tmp_path / "models--a--b" / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
@@ -228,7 +228,7 @@ def test_the_cache_of_hugging_face(tmp_path: Path) -> None:
         load(snapshot)
 
 
-# ---- what is refused
+# ---- refusals
 
 HUGE = 10**4000
 SAFETENSORS_ROWS: list[tuple[bytes, str]] = [
@@ -362,7 +362,7 @@ def test_archives_that_would_take_much_more_than_their_size(tmp_path: Path) -> N
         load(file)
     assert load(file, inflation_limit=2000)["a"].size == 20 << 20
     np.savez_compressed(file, a=np.zeros(1 << 20, np.float32))
-    assert load(file)["a"].size == 1 << 20  # little enough for any archive
+    assert load(file)["a"].size == 1 << 20  # small enough for any archive
 
 
 def test_a_checksum_that_is_wrong(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ def test_an_archive_that_changes_after_it_was_opened(tmp_path: Path) -> None:
 
 
 class Opens:
-    """Pickled, it would be a call of os.mkdir."""
+    """Pickled as a call of os.mkdir."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -448,11 +448,11 @@ def test_content_that_is_refused(tmp_path: Path, content: Any, match: str) -> No
 
 
 def test_tensors_larger_than_their_file(tmp_path: Path) -> None:
-    """PyTorch itself takes such a file: the tensor has memory that nothing was read into."""
+    """PyTorch itself reads such a file: the tensor's memory is uninitialized."""
     file = tmp_path / "model.pt"
     torch.save({"x": torch.ones(2, 3)}, file, _use_new_zipfile_serialization=False)
     content = file.read_bytes()
-    content = content[: content.rindex(b"\x80\x02]")] + b"\x80\x02]."  # the list of storages that follow: none
+    content = content[: content.rindex(b"\x80\x02]")] + b"\x80\x02]."  # the list of storages that follow is empty
     shape = b"K\x00K\x02K\x03\x86"
     assert content.count(shape) == 1
     file.write_bytes(content.replace(shape, b"K\x00J\x00\x00\x10\x00K\x03\x86"))  # (2, 3) becomes (1 << 20, 3)
@@ -580,7 +580,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 
 def test_a_million_arrays(tmp_path: Path) -> None:
-    """Counted before JSON is read, which would take a minute; keys that are written otherwise are counted behind."""
+    """Counted before JSON is parsed, which would take a minute; keys with other spellings are counted afterwards."""
     count = 1_000_000
     entries = (b'"%d":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i, i, i + 1) for i in range(count))
     header = b"{" + b",".join(entries) + b"}"
@@ -597,7 +597,7 @@ def test_a_million_arrays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_many_members(tmp_path: Path, told: bool) -> None:
-    """Those that the end record tells, and those that are there."""
+    """As counted by the end record, and as present in the file."""
     with zipfile.ZipFile(tmp_path / "many.npz", "w") as archive:
         for i in range(10_001):
             archive.writestr(f"{i}.npy", b"")

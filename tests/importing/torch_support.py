@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the PyTorch importers share: modules with random values, and the comparison with PyTorch."""
+"""Shared by the tests of the PyTorch importers: modules with random values, and the comparison with PyTorch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch.utils import _pytree as pytree
 from interpreter import interpret
 from mpscnn.graph import Graph
 
-# Of the greatest value of a result: sums of thousands of products in another order than PyTorch's.
+# Relative to the max of a result: sums of thousands of products in another order than PyTorch's.
 RELATIVE = 1e-4
 
 
 class Function(nn.Module):
-    """A function of tensors as a module; constants are buffers, by name."""
+    """A function of tensors as a module; constants are named buffers."""
 
     def __init__(self, function: Callable[..., Any], **constants: torch.Tensor) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Function(nn.Module):
 
 
 def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
-    """In eval mode, with parameters and statistics drawn at random: defaults of 0 and 1 would hide mistakes."""
+    """Set eval mode, and draw parameters and statistics: defaults of 0 and 1 would hide mistakes."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -50,12 +50,12 @@ def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
 
 @cache
 def _core_aten_table() -> dict[Any, Callable[..., Any]]:
-    """PyTorch makes it anew with each call of run_decompositions(), which takes longer than the rest of the call."""
+    """PyTorch rebuilds it in every call of run_decompositions(), which takes longer than the rest of the call."""
     return torch.export.default_decompositions().materialize()
 
 
 def core_aten(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program after program.run_decompositions()."""
+    """Return program.run_decompositions()."""
     return program.run_decompositions(_core_aten_table())
 
 
@@ -64,7 +64,7 @@ def leaves(result: Any) -> list[torch.Tensor]:
 
 
 def check(graph: Graph, module: nn.Module, *inputs: torch.Tensor) -> None:
-    """The graph computes what the module does, output by output, in order."""
+    """Compare the graph with the module, output by output, in order."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = leaves(module(*inputs))
@@ -79,13 +79,13 @@ def check(graph: Graph, module: nn.Module, *inputs: torch.Tensor) -> None:
 
 
 def inputs(*shapes: tuple[int, ...], batch: int = 2, seed: int = 1) -> tuple[torch.Tensor, ...]:
-    """Random tensors of these shapes behind the batch."""
+    """Return random tensors of these shapes, given without the batch."""
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randn((batch, *shape), generator=generator) for shape in shapes)
 
 
 def is_free(graph: Graph) -> bool:
-    """All heights and widths that inputs have."""
+    """Return whether all heights and widths of the inputs are free."""
     return all(
         (spec.height is None or "H" not in spec.layout) and (spec.width is None or "W" not in spec.layout)
         for spec in graph.inputs.values()
