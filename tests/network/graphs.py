@@ -11,7 +11,7 @@ from mpscnn.graph import Value
 
 
 class Draw:
-    """Seeded weights."""
+    """Random weights with a seed."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""net.apredict: right answers to the right requests, a bounded queue, cancellation, loops that come and go."""
+"""net.apredict: correct results for each request, a bounded queue, cancellation, loops that start and end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support import held_queue
 
 
 class Watched:
-    """The core of a network; counts what is submitted and not completed."""
+    """The core of a network that counts calls submitted and not completed."""
 
     def __init__(self, core: Any) -> None:
         self.core, self.lock = core, threading.Lock()
@@ -56,13 +56,13 @@ class Watched:
 
 @pytest.fixture
 def double() -> Iterator[mpscnn.Network]:
-    """2 x, watched."""
+    """2 x, with a Watched core."""
     graph = mpscnn.Graph()
     graph.output(graph.add("NeuronLinear", graph.input("x", channels=4), a=2.0, b=0.0), "y")
     net = mpscnn.Network(graph)
     net._core = Watched(net._core)  # type: ignore[assignment]
     yield net
-    gc.collect()  # exceptions keep the frames of requests
+    gc.collect()  # exceptions hold the frames of requests
     assert net._turns == {}, "nobody waits any more, and no loop is kept"
 
 
@@ -76,7 +76,7 @@ def batch(value: float, n: int = 1) -> NDArray[np.float32]:
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """asyncio.run, which ends when requests wait for each other."""
+    """asyncio.run() with a timeout for requests that wait for each other."""
 
     async def limited() -> Any:
         return await asyncio.wait_for(main, 60)
@@ -175,7 +175,7 @@ def test_out(double: mpscnn.Network) -> None:
 
 
 def test_cancelled_before_its_turn(double: mpscnn.Network) -> None:
-    """It is never run, and its turn goes to the next."""
+    """A cancelled request is never run; the next one takes its turn."""
 
     async def main() -> list[Any]:
         with held_queue(double.device) as gate:
@@ -197,7 +197,7 @@ def test_cancelled_before_its_turn(double: mpscnn.Network) -> None:
 
 
 def test_cancelled_during_its_turn(double: mpscnn.Network) -> None:
-    """The work goes on, its place is free afterwards, and nobody else gets its result."""
+    """The work continues, its place is free afterwards, and no other request gets its result."""
     out = np.zeros((1, 3, 5, 4), np.float32)
 
     async def main() -> list[Any]:
@@ -310,7 +310,7 @@ def test_a_loop_that_is_closed_while_the_device_works(double: mpscnn.Network, mo
 def test_loops_that_are_closed_under_requests(
     double: mpscnn.Network, monkeypatch: pytest.MonkeyPatch, waiting: int
 ) -> None:
-    """Nothing is awaited or cancelled: the loops are just closed, as by a program that is about to end."""
+    """Nothing is awaited or cancelled: the loops are closed, as by a program that is about to end."""
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     gone = []
@@ -325,7 +325,7 @@ def test_loops_that_are_closed_under_requests(
                 loop.close()
         while watched(double).at_work:
             time.sleep(0.001)
-        loop.close()  # the callback of the device is in its queue
+        loop.close()  # the device's callback is in its queue
         del loop, requests
     gc.collect()
     assert double._turns == {}
@@ -334,7 +334,7 @@ def test_loops_that_are_closed_under_requests(
 
 
 def test_one_loop_after_another(double: mpscnn.Network) -> None:
-    """Each asyncio.run() has a loop of its own, which the network does not keep."""
+    """Each asyncio.run() has its own loop, which the network does not keep alive."""
     gone = []
 
     async def main() -> None:

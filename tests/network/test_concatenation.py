@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concatenation: in place where channels allow it, right in any case, and what is encoded for it."""
+"""Concatenation: in place where the channels allow it, correct in any case, and the kernels encoded for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ X = np.random.default_rng(0).standard_normal((3, 5, 6, 4)).astype(np.float32)
 def test_aligned_parts_are_written_where_they_belong() -> None:
     graph = mpscnn.Graph()
     x = graph.input("x", channels=4)
-    graph.output(graph.concatenate(*branches(graph, x, [8, 4, 6])), "y")  # the last one may end anywhere
+    graph.output(graph.concatenate(*branches(graph, x, [8, 4, 6])), "y")  # the last part may have any size
     net = check(graph, X)
     assert kernels(net) == ["Convolution"] * 3
     steps = net._core.steps([(1, 5, 6, 4)])
@@ -62,7 +62,7 @@ def test_parts_that_share_slices_are_added_up() -> None:
     assert [step["destination_channel"] for step in steps[6:]] == [0, 0, 8, 0, 0, 20]
     graph = mpscnn.Graph()
     graph.output(graph.concatenate(*branches(graph, graph.input("x", channels=4), [6, 6])), "y")
-    # The second one begins inside of a slice, although it ends with the image.
+    # The second part begins inside of a slice, although it ends with the image.
     assert kernels(check(graph, X)) == ["Convolution"] * 2 + ["Pad", "Pad", "Add"]
 
 
@@ -77,7 +77,7 @@ def test_what_has_its_place_elsewhere_is_copied() -> None:
 
 
 def test_a_dense_block_has_one_image() -> None:
-    """Each layer reads all before it; the concatenations are beginnings of the last one."""
+    """Each layer reads all earlier ones; every concatenation is a prefix of the last one."""
     graph, draw = mpscnn.Graph(), Draw(0)
     x = graph.input("x", channels=4)
     features = [graph.add("Convolution", x, weight=draw.weight(8, 4, 1, 1))]
@@ -108,7 +108,7 @@ def test_no_kernel_writes_into_an_image_that_it_reads() -> None:
 
 
 def test_a_kernel_that_reads_one_image_twice() -> None:
-    """As both sources, and as two parts of one concatenation."""
+    """As both sources of a kernel, and as two parts of one concatenation."""
     graph = mpscnn.Graph()
     x = graph.input("x", channels=4)
     a, b = branches(graph, x, [8, 8])
@@ -157,7 +157,7 @@ def test_another_first_source_is_no_prefix() -> None:
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(st.data())
 def test_any_graph_of_concatenations(data: st.DataObject) -> None:
-    """Convolutions, activations and sums of values drawn at random, concatenated at random; all seen from outside."""
+    """Random convolutions, activations and sums, concatenated at random; all values are outputs."""
     graph, draw = mpscnn.Graph(), Draw(1)
     values = [(graph.input("x", channels=4), 4)]
     for _ in range(data.draw(st.integers(2, 9))):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""net.save and mpscnn.load: the same numbers from a file that is mapped, and nothing else from a bad one."""
+"""net.save and mpscnn.load: the same results from a mapped file, and only documented errors from a damaged one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def split(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Header and arrays of a safetensors file."""
+    """Return header and data of a safetensors file."""
     (length,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + length]), data[8 + length :]
 
@@ -269,12 +269,12 @@ def test_an_engine_that_is_not_there_is_no_fault_of_the_file(saved: Path) -> Non
 
 
 def tried(path: Path) -> None:
-    """Loads and runs what may be damaged."""
+    """Load and run a file that may be damaged."""
     try:
         net = mpscnn.load(path)
     except mpscnn.ImportError:
         return
-    # What is wrong with shapes: a graph may be valid for no input.
+    # Errors about shapes: a graph may be valid for no input.
     with contextlib.suppress(ValueError, TypeError, MemoryError, NotImplementedError):
         net(np.ones((1, 3, 6, 5), np.float32))
 
@@ -295,7 +295,7 @@ def values() -> st.SearchStrategy[Any]:
 
 
 def damaged(data: st.DataObject, original: bytes) -> bytes:
-    """Bytes changed anywhere, or values of the graph replaced by others, several at a time."""
+    """Return the file with bytes changed, or with values of the graph replaced, several at a time."""
     if data.draw(st.booleans()):
         changed = bytearray(original)
         (header_bytes,) = struct.unpack("<Q", original[:8])

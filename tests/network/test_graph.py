@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a graph refuses, and that copies are apart."""
+"""Errors of graphs, and independence of copies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn.memory around networks: what is in use, the most that was, what is kept for later."""
+"""mpscnn.memory with networks: current, peak and cached memory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def _from_a_clean_beginning() -> None:
 
 
 def chain(length: int, fan: int = 1) -> mpscnn.Network:
-    """Kernels one after another; each reads what the one before it made, and that of `fan` places before it."""
+    """A chain of kernels; each reads the previous result and the one `fan` places before."""
     graph = mpscnn.Graph()
     made = [graph.input("x", channels=16)]
     for i in range(length):
-        # No kernel that a device would compute in place, or together with the one before it.
+        # Kernels that a device cannot compute in place or fuse with the previous one.
         if fan > 1 and i >= fan:
             made.append(graph.add("Add", made[-1], made[-fan]))
         else:
@@ -91,7 +91,7 @@ def test_another_device_has_its_own(null_device: mpscnn.Device) -> None:
 
 def test_a_call_leaves_nothing_in_use(net: mpscnn.Network, make_x: Make) -> None:
     array = make_x(2, 64, 64)
-    net(array)  # weights are put in order when they are first used
+    net(array)  # weights are reordered on first use
     memory.reset()
     before = memory.current()
     results = net(array)
@@ -103,17 +103,17 @@ def test_a_call_leaves_nothing_in_use(net: mpscnn.Network, make_x: Make) -> None
 
 @pytest.mark.parametrize("length", [12, 40])
 def test_a_chain_of_temporaries_needs_two(length: int) -> None:
-    """One that is read and one that is written, however long the chain is."""
+    """One that is read and one that is written, for any length."""
     net, before = chain(length), memory.current()
     net(x())
     used = memory.peak() - before
     assert used >= IMAGE
-    boundary = 0 if mpscnn.Device().shares_images else 2 * IMAGE  # the arrays' copies
+    boundary = 0 if mpscnn.Device().shares_images else 2 * IMAGE  # copies of the arrays
     assert used - boundary <= 2.6 * IMAGE, f"{used / IMAGE:.1f} images at once, of {length - 1}"
 
 
 def test_what_is_read_later_is_kept_as_long() -> None:
-    """Each sum reads what was made five places before it: so many images live at once, and no more."""
+    """Each sum reads the result of five places before, so that many images are live at once, and no more."""
     net, before = chain(40, fan=5), memory.current()
     net(x())
     used = memory.peak() - before
@@ -121,7 +121,7 @@ def test_what_is_read_later_is_kept_as_long() -> None:
 
 
 def test_what_is_read_at_the_end_is_all_there() -> None:
-    """Beside them: twelve maxima of one image, one behind the other, and all of them read by the last kernel."""
+    """Twelve maxima in a chain, one image each, all read by the last kernel."""
     graph = mpscnn.Graph()
     made = [graph.input("x", channels=16)]
     for _ in range(12):

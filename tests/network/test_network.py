@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network computes what its kernels compute one by one, for any batch, size, layout and type of arrays."""
+"""A network computes the results of its kernels one by one, for any batch, size, layout and type of arrays."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_shapes_that_are_kept_are_bounded(net: mpscnn.Network, make_x: Make) -> 
 
 
 class Counting(mpscnn.PaddingPolicy):
-    """Takes every suggestion, and counts them."""
+    """Returns every suggestion, and counts them."""
 
     asked = 0
 
@@ -81,11 +81,11 @@ def test_shapes_used_last_are_kept(make_x: Make) -> None:
     new = asked(4)
     known = asked(4)
     assert known < new
-    assert [asked(height) for height in range(5, 20)] == [new] * 15  # sixteen, with the first
+    assert [asked(height) for height in range(5, 20)] == [new] * 15  # sixteen with the first one
     assert asked(4) == known
     assert asked(20) == new
     assert asked(4) == known
-    assert asked(5) == new  # which was not used for longest
+    assert asked(5) == new  # the least recently used
 
 
 def test_a_batch_of_more_images_than_an_image_holds(make_x: Make) -> None:
@@ -104,7 +104,7 @@ def test_a_batch_of_more_images_than_an_image_holds(make_x: Make) -> None:
 
 
 def test_large_batches_are_computed_in_chunks() -> None:
-    """Intermediate results of a call take at most 32 MB, unless those of one image need more."""
+    """Intermediate results of a call take at most 32 MB, unless a single image needs more."""
     graph = mpscnn.Graph()
     wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((16, 3, 1, 1), np.float32))
     graph.output(graph.add("ReduceFeatureChannelsMax", wide), "y")
@@ -125,7 +125,7 @@ def test_more_images_than_one_encode_takes() -> None:
 
 
 def test_a_batch_that_must_stay_whole() -> None:
-    """A rectangle of some of the images counts them from the first of the batch."""
+    """The image indices of a rectangle count from the start of the whole batch."""
     for images, most in ((1, 0), (2**30, 4 if APPLE else 1023)):
         graph = mpscnn.Graph()
         wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((2048, 3, 1, 1), np.float32))
@@ -230,7 +230,7 @@ def test_out_that_is_a_part_of_an_input() -> None:
     for name, a, b in (("b", apart, memory[:2]), ("a", memory[1:3], apart), ("b", apart, memory[2:0:-1])):
         with pytest.raises(ValueError, match=f'out may share memory with "{name}"'):
             net(a, b, out=memory[1:3])
-    # Reversed memory ends where it seems to begin.
+    # A reversed view ends at its base address.
     assert (net(apart, memory[1::-1], out=memory[2:]) == 1).all()
     with pytest.raises(ValueError, match='out may share memory with "b"'):
         net(apart, memory[2:0:-1], out=memory[:2])
@@ -276,7 +276,7 @@ def test_wrong_arrays(net: mpscnn.Network, arrays: Any, error: type[Exception], 
             " permute the axes of the array: (0, 3, 1, 2).",
         ),
         (
-            {"layout": "NCHW"},  # the kernel says how many channels
+            {"layout": "NCHW"},  # the number of channels follows from the kernel
             (1, 8, 6, 3),
             'node "convolution": Convolution: x has 8 channels to read; the weights have in_channels (3). The shape'
             ' (1, 8, 6, 3) does not fit the layout "NCHW", (N, C, H, W), but "NHWC": set net.input_layout = "NHWC", or'
@@ -421,7 +421,7 @@ def test_reduced_precision_reaches_the_kernels(make_x: Make) -> None:
     x = make_x()
     exact, reduced = mpscnn.Network(residual()), mpscnn.Network(residual(), allow_reduced_precision=True)
     close(reduced(x)[0], exact(x)[0], 3e-2)
-    for net, wanted in ((exact, False), (reduced, True)):  # the numbers are the same where the device has no bfloat16
+    for net, wanted in ((exact, False), (reduced, True)):  # results are the same if the device has no bfloat16
         made = [net._kernel(node, None) for node in net.graph.nodes]
         assert {kernel.allow_reduced_precision for kernel in made if kernel is not None} == {wanted}
 
@@ -481,7 +481,7 @@ def test_two_networks_on_one_command_buffer(net: mpscnn.Network, make_x: Make) -
 
 
 def test_kernels_shared_by_nodes(make_x: Make) -> None:
-    """The same arrays twice in one graph: each node has its own place for the result."""
+    """The same arrays twice in one graph: each node has its own destination."""
     graph = mpscnn.Graph()
     weight = np.random.default_rng(0).standard_normal((3, 3, 3, 3)).astype(np.float32)
     x = graph.input("x", channels=3, layout="NCHW")
@@ -493,7 +493,7 @@ def test_kernels_shared_by_nodes(make_x: Make) -> None:
 
 
 def test_a_kernel_that_changes_between_calls() -> None:
-    """The geometry that is kept for a shape is looked for again."""
+    """The cached geometry of a shape is updated."""
     kernel = mpscnn.PoolingMax(2, stride=1)
     net = _core._Network([("x", None, None, None, "")], [("pool", kernel, [0])], [1], "float32", None)
 

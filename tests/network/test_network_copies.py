@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies and pickles of networks: they compute the same, bit by bit, in this process and in others."""
+"""Copies and pickles of networks compute the same, bit by bit, in this process and in others."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_layouts_come_back_and_are_its_own(way: Way, net: mpscnn.Network, make_x
 
 @every_way
 def test_the_original_may_change(way: Way, make_x: MakeX) -> None:
-    """The weights are those that the network has; of a pickle those of when it was written."""
+    """A copy has the network's weights, a pickle those at the time of writing."""
     weight = np.ones((1, 3, 1, 1), np.float32)
     graph = mpscnn.Graph()
     graph.output(graph.add("Convolution", graph.input("x", channels=3, layout="NCHW"), weight=weight), "y")
@@ -97,7 +97,7 @@ def test_derived_classes(way: Way, make_x: MakeX) -> None:
 
 
 class Named(mpscnn.Network):
-    """A class of a user's, with arguments and attributes of its own."""
+    """A user's subclass, with its own arguments and attributes."""
 
     def __init__(self, graph: mpscnn.Graph, name: str) -> None:
         super().__init__(graph)
@@ -105,7 +105,7 @@ class Named(mpscnn.Network):
 
 
 def test_spawned_processes(net: mpscnn.Network, tmp_path: Path, make_x: MakeX) -> None:
-    """With the network as an argument. Its weights are pages of a file, which the other process does not have."""
+    """With the network as an argument. Its weights are pages of a file that the other process has not mapped."""
     net.save(tmp_path / "net.mpscnn")
     mapped, x = mpscnn.load(tmp_path / "net.mpscnn"), make_x()
     wanted = mapped(x)
@@ -118,7 +118,7 @@ def test_spawned_processes(net: mpscnn.Network, tmp_path: Path, make_x: MakeX) -
 
 
 def test_a_mapped_file_that_became_shorter(tmp_path: Path) -> None:
-    """A pickle has all weights, or there is none. In a process of its own, which SIGBUS would end."""
+    """A pickle has all weights or fails. In a separate process, which SIGBUS would end."""
     program = """
     import copy, os, pickle, sys
     import numpy as np, mpscnn

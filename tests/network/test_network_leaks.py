@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many calls leave memory as it was, and what is dropped at any stage is gone."""
+"""Many calls do not increase memory, and objects dropped at any stage are freed."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def test_a_long_loop_leaves_memory_flat(how: str, times: int) -> None:
 
 
 class Owned:
-    """A graph whose weights say when they go."""
+    """A graph with weak references to its weights."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(0)
         weight = rng.standard_normal((8, 3, 3, 3)).astype(np.float32)
-        # Used in place: OHWI, and no normalization to fold into it.
+        # Used in place: OHWI, and no normalization to fold.
         self.weight = weakref.ref(weight)
         self.graph = mpscnn.Graph()
         x = self.graph.input("x", channels=3, layout="NCHW")
@@ -142,7 +142,7 @@ def x() -> NDArray[np.float32]:
 
 @pytest.fixture(autouse=True)
 def _device_memory(no_leak: NoLeak) -> Iterator[None]:
-    """Each test gives all of the device's memory back. Work before it may still be letting go of its own."""
+    """Each test frees all device memory that it used. Earlier work may still be freeing its own."""
     commands = mpscnn.CommandBuffer()
     commands.commit()
     commands.wait()
@@ -201,7 +201,7 @@ def test_a_network_that_cannot_be_made() -> None:
 
 
 def test_a_network_while_it_works(x: Any) -> None:
-    """The call keeps what it needs; its result is right although the network is gone."""
+    """The call keeps its resources alive; its result is right although the network is gone."""
     owned = Owned()
     net = mpscnn.Network(owned.graph)
     expected = net(x).copy()
@@ -217,7 +217,7 @@ def test_a_network_while_it_works(x: Any) -> None:
 
 
 def test_a_call_while_it_works(x: Any) -> None:
-    """Nobody waits for it; its arrays live until the device is done, and go then."""
+    """The call is not awaited; its arrays live until the device has finished, and are freed then."""
     owned = Owned()
     net, given = mpscnn.Network(owned.graph), x.copy()
     out = np.zeros((2, 8, 16, 16), np.float32)
@@ -228,7 +228,7 @@ def test_a_call_while_it_works(x: Any) -> None:
         del call, given, out
         gc.collect()
         noise = [np.full(size, np.nan, np.float32) for size in (1536, 4096) for _ in range(16)]
-    net(x)  # behind it
+    net(x)  # queued after it
     gc.collect()
     assert [one() for one in references] == [None, None]
     del net, noise, owned.graph
@@ -236,7 +236,7 @@ def test_a_call_while_it_works(x: Any) -> None:
 
 
 def test_arrays_of_calls(x: Any) -> None:
-    """The network keeps neither what it was given nor what it gave."""
+    """The network keeps neither inputs nor results."""
     net = mpscnn.Network(Owned().graph)
     given, out = x.copy(), np.empty((2, 8, 16, 16), np.float32)
     results = [net(given), net(x=given, out=out), next(net.stream([given]))]
@@ -287,7 +287,7 @@ def test_a_stream(stage: str, x: Any) -> None:
         with pytest.raises(TypeError) as caught:
             list(stream)
         del caught
-    net(x)  # behind what is at work
+    net(x)  # queued after the work in progress
     if stage != "at work":
         del stream, batches
     del net

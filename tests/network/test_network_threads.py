@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One network on several threads, and networks that come and go meanwhile: every answer is the one computed alone."""
+"""One network on several threads, and networks made and dropped meanwhile: results equal those computed alone."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from network.graphs import residual
 
 Make = Callable[..., NDArray[np.float32]]
 THREADS = 8
-# Batch, height, width: those of one thread are not those of another; plans are shared, made and thrown away.
+# Batch, height, width, different for each thread; plans are shared, made and evicted.
 SHAPES = [(1 + i % 3, 5 + i, 4 + 3 * i % 11) for i in range(20)]
 
 
 @pytest.fixture(autouse=True)
 def _threads_change_often() -> Iterator[None]:
-    """Between almost any two calls of Python, not after 5 ms."""
+    """Switch threads between almost any two calls of Python instead of every 5 ms."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -32,7 +32,7 @@ def _threads_change_often() -> Iterator[None]:
 
 
 def together(work: Callable[[int], None], count: int = THREADS) -> None:
-    """work(0), ..., work(count - 1), each on a thread, begun at once; raises what the first raised."""
+    """Run work(0), ..., work(count - 1), each on a thread, started together; raise the first exception."""
     barrier, errors = threading.Barrier(count), []
 
     def run(number: int) -> None:
@@ -59,7 +59,7 @@ def same(results: Any, expected: Any) -> bool:
 def test_different_shapes_at_once(net: mpscnn.Network, make_x: Make) -> None:
     inputs = {(i, shape): make_x(*shape, seed=100 * i + j) for i in range(THREADS) for j, shape in enumerate(SHAPES)}
     alone = {key: net(x) for key, x in inputs.items()}
-    fresh = mpscnn.Network(residual())  # whose plans are made while all of them ask
+    fresh = mpscnn.Network(residual())  # whose plans are made while all threads request them
 
     def work(number: int) -> None:
         order = np.random.default_rng(number).permutation(len(SHAPES) * 2) % len(SHAPES)
@@ -72,7 +72,7 @@ def test_different_shapes_at_once(net: mpscnn.Network, make_x: Make) -> None:
 
 
 def test_one_shape_at_once(net: mpscnn.Network, make_x: Make) -> None:
-    """The same plan on all threads, and each its own arrays."""
+    """One plan on all threads, each with its own arrays."""
     inputs = [make_x(2, 9, 7, seed=i) for i in range(THREADS)]
     alone = [net(x) for x in inputs]
 
@@ -141,7 +141,7 @@ def test_while_networks_come_and_go(net: mpscnn.Network, make_x: Make) -> None:
     made = [0, 0]
 
     def work(number: int) -> None:
-        if number < 2:  # makes networks, runs them or not, and drops them
+        if number < 2:  # make networks, run them or not, and drop them
             while not stop.is_set():
                 seed = made[number] % 3
                 other = mpscnn.Network(residual(seed), optimize=bool(number))
@@ -149,7 +149,7 @@ def test_while_networks_come_and_go(net: mpscnn.Network, make_x: Make) -> None:
                     assert same(other(x), alone[seed])
                 elif made[number] % 4 == 1:
                     other.stream([x]).__next__()
-                    other._submit(x)  # and what is at work
+                    other._submit(x)  # also with work in progress
                 del other
                 made[number] += 1
                 if made[number] % 8 == 0:
@@ -171,7 +171,7 @@ def test_while_networks_come_and_go(net: mpscnn.Network, make_x: Make) -> None:
 
 
 def test_layouts_are_set_between_calls_of_others(net: mpscnn.Network, make_x: Make) -> None:
-    """A call has the layouts of one moment: never those of the inputs of one and of the results of another."""
+    """A call uses the layouts of one moment: never old ones for its inputs and new ones for its results."""
     x = make_x(1, 6, 6)
     as_is = net(x)
     turned = [one.transpose(0, 2, 3, 1) if i == 0 else one for i, one in enumerate(as_is)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks, tables and profiles as notebooks show them."""
+"""Networks, tables and profiles as displayed by notebooks."""
 
 from __future__ import annotations
 

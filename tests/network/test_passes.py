@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is folded and fused, what is not, and that the numbers stay."""
+"""Passes: nodes that are folded and fused, nodes that are not, and unchanged results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def start() -> tuple[mpscnn.Graph, Value, Draw]:
 
 
 def optimized(graph: mpscnn.Graph, relative: float = 2e-6) -> list[str]:
-    """Kernels after all passes, which change the results by rounding only."""
+    """Return the kernels after all passes; check that results change by rounding only."""
     after = passes.optimize(graph)
     for name, expected in interpret(graph, x=X).items():
         actual = interpret(after, x=X)[name]
@@ -110,7 +110,7 @@ def test_kernels_whose_weights_cannot_be_scaled_are_left(arguments: dict[str, An
 
 
 def test_half_weights_are_left() -> None:
-    """They would be rounded a second time."""
+    """Folding would round them a second time."""
     graph, x, draw = start()
     conv = graph.add("Convolution", x, weight=draw.weight(12, 8, 1, 1).astype(np.float16))
     graph.output(batch_norm(graph, conv, 12, draw))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn.profile: whose times it collects, that they can be right, and that numbers stay what they are."""
+"""mpscnn.profile: the networks whose times it collects, plausible times, and unchanged results."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ X = (1, 8, 6, 4)
 @pytest.fixture(autouse=True)
 def _no_profile_is_left() -> Iterator[None]:
     yield
-    with mpscnn.profile():  # RuntimeError if another one still collects
+    with mpscnn.profile():  # RuntimeError if another profile is active
         pass
 
 
 def pairs(events: list[Event]) -> dict[int, tuple[Event, Event]]:
-    """(encode, execute) of each command buffer; each has one of both."""
+    """Return (encode, execute) of each command buffer; check that each has one of both."""
     found: dict[int, dict[str, Event]] = {}
     for event in events:
         kinds = found.setdefault(event.command_buffer, {})
@@ -93,7 +93,7 @@ def test_times_are_in_order(net: mpscnn.Network, make_x: Make, per_kernel: bool)
 
 
 def test_time_on_the_device_is_the_time_that_it_worked(net: mpscnn.Network) -> None:
-    """A kernel that does a thousand times as much takes longer."""
+    """A kernel with a thousand times the work takes longer."""
     graph = mpscnn.Graph()
     weight = np.ones((64, 64, 3, 3), np.float32)
     x = graph.input("x", channels=64)
@@ -165,7 +165,7 @@ def test_only_what_is_inside_is_collected(net: mpscnn.Network, make_x: Make) -> 
         net(x)
     net(x)
     assert len(profile.events) == 2
-    with profile:  # goes on
+    with profile:  # resumes
         net(x)
         assert len(profile.events) == 4, "they are there while it collects"
     assert len(profile.events) == 4
@@ -190,7 +190,7 @@ def test_an_exception_ends_it(net: mpscnn.Network) -> None:
 
 
 def test_work_that_ends_after_the_profile(net: mpscnn.Network, make_x: Make) -> None:
-    """What was committed inside and ends outside harms nobody."""
+    """Work committed inside a profile may complete after it."""
     with held_queue(net.device):
         with mpscnn.profile(per_kernel=False) as profile:
             call = net._submit(make_x())
@@ -203,7 +203,7 @@ def test_work_that_ends_after_the_profile(net: mpscnn.Network, make_x: Make) -> 
 
 
 def test_a_profile_that_is_dropped_in_the_middle() -> None:
-    """Nobody can end it any more; the process goes on, and ends."""
+    """Nothing can end the profile any more; the process continues and exits."""
     run_python(
         """
         import gc, numpy as np, mpscnn

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""net.save: permissions, links, names, what cannot be written, several writers.
+"""net.save: permissions, links, names, paths that cannot be written, concurrent writers.
 
-For what interrupts it see test_interrupted_writes.py.
+See test_interrupted_writes.py for interruptions.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_a_disk_that_is_full(net: mpscnn.Network, tmp_path: Path) -> None:
     net.save(path)
     before = path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # EFBIG in the place of ENOSPC
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # EFBIG in place of ENOSPC
     try:
         with pytest.raises(OSError, match=r"net\.mpscnn") as caught:
             net.save(path)
@@ -125,7 +125,7 @@ def test_names_as_long_as_they_may_be(net: mpscnn.Network, tmp_path: Path) -> No
 
 
 def test_threads_that_save_to_one_path(tmp_path: Path) -> None:
-    """Each file is whole, that of either; as of processes with the same id in several containers."""
+    """Each file is whole, and one of the two; like processes with the same id in several containers."""
     nets = [mpscnn.Network(residual(seed=seed)) for seed in range(4)]
     path, errors = tmp_path / "net.mpscnn", []
 
@@ -152,7 +152,7 @@ def test_threads_that_save_to_one_path(tmp_path: Path) -> None:
 
 
 def test_the_package_reads_what_is_written(tmp_path: Path) -> None:
-    """Of every type; sizes that leave nothing aligned but by their order."""
+    """Arrays of every type, with sizes that are aligned only through their order."""
     rng = np.random.default_rng(0)
     arrays = {
         f'"ä" {name}': rng.integers(0, 2, (3, number + 1)).astype(ml_dtypes.bfloat16 if name == "bfloat16" else name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""net.stream: results in order, work ahead of them, and nothing lost when something is raised."""
+"""net.stream: results in order, work in advance, and nothing lost after an exception."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def batch(value: float, n: int = 1) -> Array:
 
 
 def values(results: Any) -> list[float]:
-    """What each result is full of, over 2."""
+    """Return the value that fills each result, divided by 2."""
     found = []
     for y in results:
         assert (y == y.flat[0]).all()
@@ -59,7 +59,7 @@ def values(results: Any) -> list[float]:
 
 
 class Counted:
-    """An iterator of batches that counts what is taken of it."""
+    """An iterator of batches that counts the batches taken."""
 
     def __init__(self, count: int) -> None:
         self.count, self.taken = count, 0
@@ -90,7 +90,7 @@ def test_batches_of_different_sizes(double: mpscnn.Network) -> None:
 
 
 def test_work_in_large_batches_stays_in_order(double: mpscnn.Network) -> None:
-    """Long work before short work: the short one is not handed out first."""
+    """Long work before short work: the short one is not returned first."""
     batches = [batch(i, 2000 if i % 2 == 0 else 1) for i in range(10)]
     assert values(double.stream(batches, in_flight=4)) == list(range(10))
 
@@ -114,7 +114,7 @@ def test_dicts_for_one_input(double: mpscnn.Network) -> None:
 
 
 def test_an_array_is_its_images(double: mpscnn.Network) -> None:
-    """What __getitem__ makes iterable is taken too; its items are no batches of this network."""
+    """Objects that are iterable through __getitem__ are accepted; their items are not batches of this network."""
     with pytest.raises(ValueError, match=r"x\.ndim \(3\) is not 4"):
         next(double.stream(batch(1, 3)))
 
@@ -133,7 +133,7 @@ def test_how_far_the_iterable_is_ahead(double: mpscnn.Network, in_flight: int) -
 
 
 def test_that_much_is_at_work_at_once(double: mpscnn.Network) -> None:
-    """Behind a queue that stands still: next() waits, and in_flight batches have been handed to the device."""
+    """After a blocked queue, next() waits, and in_flight batches have been submitted to the device."""
     source, results = Counted(10), []
     stream = double.stream(source, in_flight=3)
     consumer = threading.Thread(target=lambda: results.append(next(stream)))
@@ -191,7 +191,7 @@ def test_a_wrong_batch_is_raised_in_its_place(double: mpscnn.Network, in_flight:
 
 
 class FailingCore:
-    """Every third call fails on the device, for as long as it is asked."""
+    """Every third call fails on the device, each time it is awaited."""
 
     def __init__(self, core: Any) -> None:
         self.core, self.count = core, itertools.count()
@@ -224,7 +224,7 @@ def test_a_device_that_fails_on_one_batch(double: mpscnn.Network) -> None:
 @pytest.mark.parametrize("in_flight", [1, 3])
 @pytest.mark.parametrize("source", [lambda: Counted(200), lambda: map(batch, range(200))])
 def test_ctrl_c_while_waiting_loses_nothing(double: mpscnn.Network, in_flight: int, source: Any) -> None:
-    """Signals at many moments, in next() and in what it calls; the iteration goes on after each."""
+    """Signals at many moments, in next() and in its callees; the iteration continues after each."""
     stop = threading.Event()
     caught, results = 0, []
 
@@ -252,7 +252,7 @@ def test_ctrl_c_while_waiting_loses_nothing(double: mpscnn.Network, in_flight: i
                 interruptible = False
                 caught += 1
                 if y is None and stream._done > len(results):
-                    # The signal came behind next(), in this function's own frame: the result is `y` of nobody.
+                    # The signal came after next() returned, in this frame, before `y` was assigned.
                     results.append(None)
                     continue
             except StopIteration:
@@ -270,9 +270,9 @@ def test_ctrl_c_while_waiting_loses_nothing(double: mpscnn.Network, in_flight: i
 
 
 def next_interrupted(stream: Stream, at: int) -> Any:
-    """next(stream), with a KeyboardInterrupt at the `at`th place where Python would handle a signal, if there is one.
+    """Call next(stream) with a KeyboardInterrupt at the `at`th place where Python handles signals, if there is one.
 
-    These are behind calls and jumps, and where functions begin (CHECK_EVAL_BREAKER in CPython's ceval.c).
+    These are after calls and jumps, and at the start of functions (CHECK_EVAL_BREAKER in CPython's ceval.c).
     """
     places, before = itertools.count(), {}
 
@@ -288,7 +288,7 @@ def next_interrupted(stream: Stream, at: int) -> Any:
         return trace
 
     outer = sys.gettrace()
-    # Python 3.12 sends events of opcodes only if some frame wants them when settrace() is called (gh-103615).
+    # Python 3.12 sends opcode events only if some frame requests them before settrace() is called (gh-103615).
     sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
@@ -380,7 +380,7 @@ def test_a_stream_that_is_dropped_frees_its_batches(double: mpscnn.Network) -> N
     kept = weakref.ref(y)
     del stream, batches, y
     gc.collect()
-    double(batch(0))  # behind what was at work
+    double(batch(0))  # queued after the work in progress
     gc.collect()
     assert [one() for one in gone] == [None] * 5
     assert kept() is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Trainer refuses: models, options, images and labels, each in a sentence with name, value and limit."""
+"""Errors of a Trainer for models, options, images and labels: messages with name, value and limit."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_without_gradients_all_are_named() -> None:
 
 
 def test_parameters_that_no_kernel_has() -> None:
-    """One slope for all channels is part of a kernel for good: it is not left as it is in silence."""
+    """No trainable kernel has one slope for all channels: an error, unless it is frozen."""
     weights = {"act.weight": np.full(1, 0.25, np.float32)}
     layers = [CONV, ("act", "PReLU"), POOL]
     match = r'^no kernel that MPS can train has "act\.weight": name what stays as it is in frozen\.$'
@@ -233,7 +233,7 @@ def test_parameters_that_no_kernel_has() -> None:
 
 
 def test_instance_norm_with_statistics() -> None:
-    """It would normalize by running statistics, which training does not."""
+    """It would normalize by running statistics, which training does not do."""
     layers = [CONV, ("norm", "InstanceNorm2d")]
     weights = {"norm.running_mean": np.zeros(4, np.float32), "norm.running_var": np.ones(4, np.float32)}
     match = r'"norm" \(InstanceNorm2d\) has running statistics, which .* has not in training\.$'
@@ -254,7 +254,7 @@ def test_instance_norm_with_statistics() -> None:
 
 
 class Shared(nn.Module):
-    """Twice the same layer, two layers of one weight, a function of a layer's weight, or of its own."""
+    """A layer used twice, layers that share a weight, a function of a weight."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -297,7 +297,7 @@ def test_modules_with_dropout() -> None:
 
 
 def test_modules_with_frozen_parameters() -> None:
-    """requires_grad is False: of a whole layer it is frozen."""
+    """With requires_grad False for all its parameters, a layer is frozen."""
     module = randomize(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1))).eval()
     module[0].requires_grad_(False)
     before = {name: value.clone() for name, value in module.state_dict().items()}
@@ -385,7 +385,7 @@ STEPS: dict[str, tuple[Any, Any, type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps(name: str) -> None:
-    """The next step is as good as if nothing had been."""
+    """The next step works as usual."""
     x, labels, kind, match = STEPS[name]
     trainer, other = (mpscnn.Trainer(LAYERS, input_shapes=SHAPE) for _ in range(2))
     for seed in range(3):
@@ -433,7 +433,7 @@ def test_repr() -> None:
 
 
 def test_drawn_parameters() -> None:
-    """As torch.nn's: uniform, up to 1 / sqrt(fan in); norms begin with ones and zeros; the seed tells them."""
+    """As torch.nn's: uniform, up to 1 / sqrt(fan in); normalizations begin with ones and zeros; the seed fixes them."""
     layers: list[Any] = [
         ("conv", "Conv2d", {"in_channels": 16, "out_channels": 32, "kernel_size": (3, 5), "groups": 2}),
         ("bn", "BatchNorm2d", {"num_features": 32}),

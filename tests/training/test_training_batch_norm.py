@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running statistics of batch normalization: each layer's own momentum, batches counted, factors alone."""
+"""Running statistics of batch normalization: each layer's momentum, counted batches, factors without statistics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOMENTA: list[float | None] = [0.3, None, 0.0, 1.0, 0.1]
 
 
 def module_of(momenta: list[float | None] = MOMENTA) -> nn.Sequential:
-    """A normalization for each momentum, some of them in a module of their own, with and without gamma and beta."""
+    """Return a normalization for each momentum, some in a submodule, with and without gamma and beta."""
     parts: list[nn.Module] = [nn.Conv2d(3, 4, 3, padding=1)]
     for i, momentum in enumerate(momenta):
         norm: nn.Module = nn.BatchNorm2d(4, momentum=momentum, affine=i != 1 or len(momenta) < 5)
@@ -39,7 +39,7 @@ def compare(trainer: mpscnn.Trainer, theirs: Theirs, before: dict[str, Any], see
 
 
 def counted(module: nn.Module, count: int) -> nn.Module:
-    """As after so many batches."""
+    """Return the module with `count` batches in its running statistics."""
     for name, value in module.named_buffers():
         if name.endswith("num_batches_tracked"):
             value.fill_(count)
@@ -69,7 +69,7 @@ def test_an_argument_overrides_them(momentum: float) -> None:
 
 
 def test_of_a_functional_call() -> None:
-    """Buffers called as a layer's would be: momentum is an argument of the call."""
+    """A functional call with buffers: momentum is an argument of the call."""
 
     class Network(nn.Module):
         def __init__(self) -> None:
@@ -164,7 +164,7 @@ def test_a_mean_over_all_batches_is_not_seen_in_an_exported_program(momentum: fl
 
 @pytest.mark.parametrize("momentum", [None, 0.75])
 def test_of_onnx(momentum: float | None) -> None:
-    """Which counts what stays, not what is new."""
+    """ONNX's momentum weights the old value, not the new one."""
     import onnx
     from onnx import helper, numpy_helper
 
@@ -179,7 +179,7 @@ def test_of_onnx(momentum: float | None) -> None:
 
 
 def test_of_a_file(tmp_path: Path) -> None:
-    """What is not folded keeps it; other values there are no network's."""
+    """A normalization that is not folded keeps its momentum; invalid values make the file invalid."""
     module = nn.Sequential(nn.BatchNorm2d(3, momentum=0.7), nn.Conv2d(3, 2, 1)).eval()
     mpscnn.load(module, input_shapes=SHAPE, mean=0.5).save(tmp_path / "net.mpscnn")
     found = {node.name: node.training for node in read(tmp_path / "net.mpscnn")}
@@ -194,7 +194,7 @@ def test_of_a_file(tmp_path: Path) -> None:
 
 
 def test_shapes_of_a_file(tmp_path: Path) -> None:
-    """A file that holds the shape of its input needs no input_shapes."""
+    """A file with the shape of its input needs no input_shapes."""
     mpscnn.load(nn.Conv2d(3, 2, 1).eval(), input_shapes=SHAPE).save(tmp_path / "net.mpscnn")
     trainer = mpscnn.Trainer(read(tmp_path / "net.mpscnn"), loss="mean_squared_error")
     trainer.step(random(SHAPE), random((SHAPE[0], 2, *SHAPE[2:]))).wait()
@@ -204,7 +204,7 @@ def test_shapes_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_training_that_goes_on(tmp_path: Path) -> None:
-    """The mean over all batches is that of a training without a break, and of PyTorch's."""
+    """The mean over all batches is that of an uninterrupted training, and PyTorch's."""
     module = counted(randomize(Layers(LAYERS)), 4)
     before, first = arrays(module), trainer_of(module)
     theirs = Theirs(module, nn.functional.mse_loss)
@@ -238,7 +238,7 @@ def test_counts_in_a_state_dict() -> None:
 
 
 class Scaled(nn.Module):
-    """Factors and summands of channels that are no parameters, as of images whose mean and deviation are known."""
+    """Constant factors and summands of channels, e.g. to normalize images by a known mean and deviation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ class Scaled(nn.Module):
 
 @pytest.mark.parametrize("of", ["module", "graph"])
 def test_factors_of_channels_take_no_statistics(of: str) -> None:
-    """They are the same kernel as batch normalization for inference."""
+    """They use the same kernel as batch normalization for inference."""
     module = Scaled()
     with torch.no_grad():
         for parameter in module.parameters():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: what PyTorch reads of them, trainings that go on from one, and files that are none."""
+"""Checkpoints: reading by PyTorch, resumed trainings, and invalid files."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_parameters_from_pytorch(kind: str) -> None:
         if "tracked" not in name:
             expected = given[name] if kind == "arrays" else given[name].detach().float().numpy()
             np.testing.assert_array_equal(value, expected, err_msg=name)
-    # Kernels have them too: those of the forward pass, and those of the gradients.
+    # Kernels, of the forward pass and of the gradients, have them too.
     other = trainer_of("plain", 5)
     again = trainer_of("plain", 7)
     if kind in ("tensors", "arrays"):
@@ -153,12 +153,12 @@ def test_a_module_as_model(tmp_path: Path) -> None:
     assert train(again, 3, 5) == train(trainer, 3, 5)
 
 
-# ---- going on
+# ---- resuming
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_going_on(optimizer: str, tmp_path: Path) -> None:
-    """Bit for bit as without an interruption, dropout and statistics as well; saving changes nothing."""
+    """Bit for bit as without an interruption, with dropout and statistics; saving changes nothing."""
     whole = trainer_of(optimizer)
     expected = train(whole, 0, 6)
     first = trainer_of(optimizer)
@@ -179,7 +179,7 @@ def test_going_on(optimizer: str, tmp_path: Path) -> None:
 
 
 def test_going_on_with_fit(tmp_path: Path) -> None:
-    """The order of images goes on as well, and so does the history."""
+    """The order of images continues, and so does the history."""
     x, labels = random((22, *SHAPE[1:])), np.arange(22) % 5
     options: Any = {"batch_size": 4, "learning_rate": lambda step: 0.02 / (1 + step)}
     whole = trainer_of("momentum")
@@ -196,7 +196,7 @@ def test_going_on_with_fit(tmp_path: Path) -> None:
 
 
 def test_frozen_layers(tmp_path: Path) -> None:
-    """They are in the model and not in the optimizer."""
+    """They are in the model file, not in the optimizer's."""
     trainer = trainer_of(frozen=["a", "fc"])
     expected = train(trainer, 0, 2)
     trainer.save(tmp_path)
@@ -210,7 +210,7 @@ def test_frozen_layers(tmp_path: Path) -> None:
 
 
 def test_names_of_what_is_remembered(tmp_path: Path) -> None:
-    """In the order of the parameter, which torch.optim has as well."""
+    """In the order of the parameter, as in torch.optim."""
     trainer = trainer_of("adam")
     train(trainer, 0, 2)
     trainer.save(tmp_path)
@@ -231,7 +231,7 @@ def test_momentum_is_in_the_order_of_pytorch(tmp_path: Path) -> None:
     nn.functional.cross_entropy(module.train()(torch.from_numpy(random(SHAPE))), torch.from_numpy(LABELS)).backward()
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None
-        expected = 0.02 * parameter.grad.numpy()  # the rate is inside in MPS
+        expected = 0.02 * parameter.grad.numpy()  # MPS's momentum includes the rate
         scale = np.abs(expected).max()
         np.testing.assert_allclose(found[f"{name}.momentum"], expected, atol=1e-4 * scale + 1e-8, err_msg=name)
 
@@ -267,7 +267,7 @@ def test_a_failing_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pyte
 
 
 def test_between_the_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file is moved, and the other cannot be: the checkpoint is the new one, and whole."""
+    """One file is moved, the other one cannot be: the checkpoint is the new one, and complete."""
     trainer = trainer_of()
     train(trainer, 0, 1)
     trainer.save(tmp_path)
@@ -308,7 +308,7 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
             method(3)
 
 
-# ---- reading what is none
+# ---- invalid checkpoints
 
 
 def header(path: Path) -> tuple[dict[str, Any], bytes]:
@@ -330,7 +330,7 @@ def without_identity(path: Path) -> None:
 
 
 def edit(path: Path, **changes: Any) -> None:
-    """Facts in a file's metadata; None takes one away."""
+    """Change entries of a file's metadata; None removes one."""
     described, data = header(path)
     facts = json.loads(described["__metadata__"]["mpscnn.training"])
     facts.update(changes)
@@ -413,7 +413,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(folder: Path, kind: type[Exception], match: str, **options: Any) -> None:
-    """Nothing has changed: the trainer goes on as one that was not asked."""
+    """Nothing has changed: the trainer continues as if nothing had been loaded."""
     trainer, other = trainer_of(**options), trainer_of(**options)
     train(trainer, 0, 2)
     train(other, 0, 2)
@@ -435,7 +435,7 @@ def test_damage(name: str, saved: Path, tmp_path: Path) -> None:
 
 
 def test_every_byte_of_a_header(saved: Path, tmp_path: Path) -> None:
-    """Some bytes at a time: an error of the kind that is documented, or a checkpoint as good as any."""
+    """Damage some bytes at a time: a documented error, or a valid checkpoint."""
     rng = np.random.default_rng(0)
     trainer = trainer_of()
     for name in (MODEL, OPTIMIZER):
@@ -475,7 +475,7 @@ def test_files_of_different_steps(saved: Path, tmp_path: Path) -> None:
 def test_files_that_are_replaced_between_two_looks(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may replace a file by one of the same inode and time: reading again tells."""
+    """Another process may replace a file by one of the same inode and time: reading it again detects that."""
     trainer = trainer_of()
     train(trainer, 0, 4)
     trainer.save(tmp_path)
@@ -494,7 +494,7 @@ def test_files_that_are_replaced_between_two_looks(
 
 
 def test_files_of_different_trainings(saved: Path, tmp_path: Path) -> None:
-    """Of as many steps; those that were written before files had an identity do not tell."""
+    """With the same number of steps; also if one of the files has no identity, as those of older versions."""
     trainer = trainer_of(seed=1)
     train(trainer, 0, 3)
     trainer.save(tmp_path / "other")
@@ -513,7 +513,7 @@ def test_files_of_different_trainings(saved: Path, tmp_path: Path) -> None:
 
 
 def test_checkpoints_without_an_identity(saved: Path, tmp_path: Path) -> None:
-    """As they were written before; the next one has an identity."""
+    """As written by older versions; the next one has an identity."""
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     for name in (MODEL, OPTIMIZER):
         without_identity(tmp_path / name)
@@ -539,7 +539,7 @@ def test_another_optimizer(saved: Path, tmp_path: Path) -> None:
 
 
 def changed(changed_name: str, **options: Any) -> list[Any]:
-    """LAYERS, with other options of one."""
+    """Return LAYERS with other options of one layer."""
     layers = []
     for name, kind, *rest in LAYERS:
         own = rest[0] if rest else {}
@@ -618,7 +618,7 @@ def test_a_state_dict_that_is_none() -> None:
 
 
 def test_after_a_loss_that_is_not_finite(saved: Path) -> None:
-    """What the error says: load a checkpoint. Steps that are still at work do not come up again."""
+    """The error advises to load a checkpoint. Steps still in progress do not raise again."""
     trainer = trainer_of(seed=4, in_flight=3)
     for _ in range(3):
         trainer.step(np.full(SHAPE, np.nan, np.float32), LABELS)

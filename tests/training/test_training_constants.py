@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model has and no kernel in training: it is in the state_dict, so that PyTorch takes that as it is."""
+"""Values of a model that no training kernel has: they are in the state_dict, so that PyTorch loads it unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPE = (2, 3, 7, 5)
 
 
 class Network(nn.Module):
-    """Slopes of PReLU, one and one for each channel; a head that nothing reads; buffers."""
+    """PReLU with one slope and with one per channel; a head that is not an output; buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_they_are_copies() -> None:
 
 
 def test_other_values_are_refused() -> None:
-    """A kernel has them for good; what is missing is as it was, as in checkpoints that were written without it."""
+    """A kernel's values are constant; missing values stay unchanged, as in older checkpoints."""
     module = module_of()
     trainer = trainer_of(module)
     expected = trainer.state_dict()

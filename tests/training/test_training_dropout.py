@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout in training: how much is dropped, that it is drawn anew, by the seed, and that inference has none."""
+"""Dropout in training: the share of dropped values, new masks in every step, the seed, no dropout in inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPE = (16, 4, 12, 10)
 
 
 def trainer_of(kind: str, p: float, **options: Any) -> mpscnn.Trainer:
-    """Dropout behind a convolution that hands on what it reads: what a step predicts shows the mask."""
+    """Return a trainer with dropout after an identity convolution: a step's predictions show the mask."""
     layers = [("conv", "Conv2d"), ("drop", kind, {"p": p})]
     weights = {"conv.weight": np.eye(4, dtype=np.float32)[:, :, None, None]}
     options = {"loss": "mean_squared_error", "optimizer": mpscnn.OptimizerAdam(0.0), **options}
@@ -24,7 +24,7 @@ def trainer_of(kind: str, p: float, **options: Any) -> mpscnn.Trainer:
 
 
 def step(trainer: mpscnn.Trainer) -> NDArray[Any]:
-    """Of ones, (N, H, W, C): what dropout made of them."""
+    """Return the result of dropout for ones, (N, H, W, C)."""
     return trainer.step(np.ones(SHAPE, np.float32), np.zeros(SHAPE, np.float32)).output
 
 
@@ -35,12 +35,12 @@ def test_of_values(p: float) -> None:
     for y in masks:
         np.testing.assert_allclose(np.unique(y), [0, 1 / (1 - p)], rtol=1e-6)
     dropped = np.stack(masks) == 0
-    # Of 30720 draws the share is that within five standard deviations; also of each image and of each channel.
+    # Of 30720 values, the share is within five standard deviations; also for each image and channel.
     assert abs(dropped.mean() - p) < 5 * np.sqrt(p * (1 - p) / dropped.size)
     for axes in ((0, 2, 3, 4), (0, 1, 2, 3)):
         shares = dropped.mean(axes)
         assert np.abs(shares - p).max() < 5 * np.sqrt(p * (1 - p) / (dropped.size / shares.size))
-    # Two steps, and two images, have nothing to do with one another.
+    # Two steps, and two images, have independent masks.
     for a, b in ((dropped[0], dropped[1]), (dropped[0, :8], dropped[0, 8:])):
         assert abs((a & b).mean() - p * p) < 5 * np.sqrt(p * p / a.size)
 
@@ -74,7 +74,7 @@ def test_the_seed_tells_the_masks(in_flight: int) -> None:
 
 
 def test_gradients_are_those_of_the_mask() -> None:
-    """Of a linear layer behind it: d loss / d weight is the product with what was handed on."""
+    """For a linear layer after it: d loss / d weight is the product with the kept values."""
     layers = [("drop", "Dropout", {"p": 0.5}), ("fc", "Linear")]
     weights = {"fc.weight": np.ones((1, 40), np.float32)}
     trainer = mpscnn.Trainer(
@@ -85,7 +85,7 @@ def test_gradients_are_those_of_the_mask() -> None:
         optimizer=mpscnn.OptimizerStochasticGradientDescent(1.0),
     )
     x = random((1, 40)) + 3
-    kept = trainer.step(x, np.zeros((1, 1), np.float32)).output.item()  # the sum of what was kept, doubled
+    kept = trainer.step(x, np.zeros((1, 1), np.float32)).output.item()  # the sum of the kept values, doubled
     change = (1 - trainer.state_dict()["fc.weight"][0]) / (2 * kept)
     mask = change != 0
     assert 5 < mask.sum() < 35
@@ -94,7 +94,7 @@ def test_gradients_are_those_of_the_mask() -> None:
 
 
 def test_gradients_behind_dropout() -> None:
-    """Of a convolution in front of it: the mask of this step, not another one's."""
+    """For a convolution before it: the mask of this step, not that of another one."""
     layers = [("conv", "Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 1, "bias": False})]
     layers.append(("drop", "Dropout", {"p": 0.5}))
     trainer = mpscnn.Trainer(
@@ -107,7 +107,7 @@ def test_gradients_behind_dropout() -> None:
     x, weight = np.ones((1, 1, 9, 9), np.float32), 1.0
     for _ in range(4):
         y = trainer.step(x, np.full((1, 1, 9, 9), 1e3, np.float32)).output
-        weight += y.sum() / weight / 81  # of |y - t| with y < t: each value that is kept adds 2 / 81
+        weight += y.sum() / weight / 81  # for |y - t| with y < t: each kept value adds 2 / 81
         np.testing.assert_allclose(trainer.state_dict()["conv.weight"].item(), weight, rtol=1e-5)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fit() and evaluate(): the same steps as by hand, what they report, their arguments, and interruptions."""
+"""fit() and evaluate(): the same steps as by hand, their reports, arguments, and interruptions."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def assert_equal_states(a: mpscnn.Trainer, b: mpscnn.Trainer) -> None:
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 22, 100])
 def test_the_same_steps_as_by_hand(batch_size: int, in_flight: int) -> None:
-    """Without an order of its own; means are over images, of which the last batch has fewer."""
-    if batch_size == 1:  # one pixel would not do for batch normalization; 42 do
+    """Without shuffling; means are over images, and the last batch is smaller."""
+    if batch_size == 1:  # batch normalization needs more than one value; there are 42
         assert SHAPE[1] * SHAPE[2] > 1
     trainer, other = trainer_of(in_flight=in_flight), trainer_of()
     history = trainer.fit(X, LABELS, epochs=2, batch_size=batch_size, shuffle=False)
@@ -69,7 +69,7 @@ def test_the_same_steps_as_by_hand(batch_size: int, in_flight: int) -> None:
 
 
 def test_the_order_of_images() -> None:
-    """Each once in an epoch; another order in the next one; the seed's."""
+    """Each image once per epoch, in a new order each time, determined by the seed."""
     seen: list[NDArray[Any]] = []
 
     def note(x: Any, labels: Any, rng: Any) -> Any:
@@ -92,7 +92,7 @@ def test_the_order_of_images() -> None:
 
 
 def test_validation() -> None:
-    """What evaluate() says after each epoch; it changes nothing."""
+    """Results of evaluate() after each epoch; it changes nothing."""
     trainer, other = trainer_of(), trainer_of()
     validation = random((9, *SHAPE), seed=7), np.arange(9) % 3
     history = trainer.fit(X, LABELS, epochs=2, batch_size=5, validation=validation)
@@ -107,7 +107,7 @@ def test_validation() -> None:
 @pytest.mark.parametrize("batch_size", [1, 4, 9, 50])
 @pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mean_squared_error"])
 def test_evaluate_against_torch(loss: Any, batch_size: int) -> None:
-    """Of a network with running statistics and without dropout."""
+    """For a network with running statistics and without dropout."""
     module = randomize(Layers(LAYERS)).eval()
     trainer = trainer_of(loss=loss)
     x, labels = random((9, *SHAPE), seed=7), np.arange(9) % 3
@@ -130,7 +130,7 @@ def test_evaluate_against_torch(loss: Any, batch_size: int) -> None:
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW", "NC", "NWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
 def test_evaluate_of_any_layout_and_type(dtype: str, layout: str) -> None:
-    """The same as a step predicts, of which the loss is of before the update."""
+    """Equal to the predictions of a step, whose loss is that before the update."""
     graph = mpscnn.Graph()
     extents = {"H": 5 if "H" in layout else 1, "W": 4 if "W" in layout else 1, "C": 3}
     x = graph.input("x", height=extents["H"], width=extents["W"], channels=3, layout=layout)
@@ -174,7 +174,7 @@ def test_progress_as_a_bar(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_augment() -> None:
-    """It is given a batch in its order, and may make another number of images of it; its generator is the seed's."""
+    """It gets a batch in order, and may return another number of images; its generator has the seed."""
 
     def twice(x: Any, labels: Any, rng: np.random.Generator) -> Any:
         noise = rng.normal(size=x.shape).astype(np.float32)
@@ -250,7 +250,7 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_wrong_arguments(name: str) -> None:
-    """Before anything has been trained."""
+    """Raised before any training."""
     given, kind, match = ARGUMENTS[name]
     trainer, other = trainer_of(), trainer_of()
     with pytest.raises(kind, match=match) as caught:
@@ -284,7 +284,7 @@ def test_wrong_arguments_of_evaluate(name: str) -> None:
 
 @pytest.mark.parametrize("where", ["progress", "augment", "learning_rate"])
 def test_interrupted(where: str, tmp_path: Path) -> None:
-    """Ctrl-C: steps that were committed count, and one can go on or save."""
+    """Ctrl-C: committed steps count, and training can continue or be saved."""
     trainer, other = trainer_of(in_flight=3), trainer_of()
     count = 0
 
@@ -317,7 +317,7 @@ def test_interrupted(where: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Python's handler, which programs that a shell has started in the background have not."""
+    """Install Python's handler, which is missing in programs that a shell has started in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -326,7 +326,7 @@ def ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("delay", [0.0002, 0.003, 0.006, 0.011, 0.02])
 def test_interrupted_by_a_signal(delay: float, tmp_path: Path) -> None:
-    """Wherever it strikes: all of a step has been encoded, or nothing; statistics and parameters are of one step."""
+    """At any time: a step is encoded completely or not at all; statistics and parameters belong to the same step."""
     trainer, other = trainer_of(in_flight=2), trainer_of()
     timer = threading.Timer(delay, _thread.interrupt_main)
 
@@ -351,7 +351,7 @@ def test_interrupted_by_a_signal(delay: float, tmp_path: Path) -> None:
 
 
 def test_a_handler_of_ones_own() -> None:
-    """It is called once a step has been encoded, and stays where it is."""
+    """It is called after a step has been encoded, and stays installed."""
     calls = []
 
     def note(number: int, frame: Any) -> None:
@@ -375,7 +375,7 @@ def test_a_handler_of_ones_own() -> None:
 
 
 def test_in_a_thread() -> None:
-    """Where no handler can be set."""
+    """In a thread, no handler can be installed."""
     trainer, other = trainer_of(), trainer_of()
     thread = threading.Thread(target=trainer.fit, args=(X, LABELS))
     thread.start()
@@ -386,7 +386,7 @@ def test_in_a_thread() -> None:
 
 
 def test_a_last_batch_that_is_too_small() -> None:
-    """Of one value for batch normalization; everything before it is trained, and said."""
+    """Batch normalization needs more than one value; the earlier batches are trained."""
     layers = [
         ("fc1", "Linear", {"in_features": 3, "out_features": 4}),
         ("norm", "BatchNorm1d", {"num_features": 4}),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs in training: activations inside of kernels, reductions, layouts, and names that are the graph's own."""
+"""Graphs in training: fused activations, reductions, layouts, and the graph's own names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ACTIVATIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_inside(name: str) -> None:
-    """MPS differentiates none: they are computed apart, and are inside of the network afterwards."""
+    """MPS has no gradient for fused ones: training computes them separately, and the network fuses them again."""
     activation, theirs_of = ACTIVATIONS[name]
     module = randomize(Convolutions(theirs_of))
     assert isinstance(module, Convolutions)
@@ -91,7 +91,7 @@ def test_activations_inside(name: str) -> None:
 
 
 def test_layouts() -> None:
-    """Images, labels and results of a graph are in its own layouts."""
+    """Images, labels and results have the graph's layouts."""
     module = randomize(Convolutions(nn.ReLU()))
     assert isinstance(module, Convolutions)
     losses, states = [], []
@@ -113,7 +113,7 @@ def test_layouts() -> None:
 @pytest.mark.parametrize("kind", ["Mean", "Max"])
 @pytest.mark.parametrize("order", [("Row", "Column"), ("Column", "Row"), ("Row",), ("Column",)], ids=str)
 def test_reductions(kind: str, order: tuple[str, ...]) -> None:
-    """Of rows, of columns, of both: poolings with a window as large as the image."""
+    """Over rows, columns, or both: poolings with a window as large as the image."""
     weight, x = random((4, 3, 1, 1)), random((2, 5, 7, 3), seed=1)
     graph = mpscnn.Graph()
     value = graph.add("Convolution", graph.input("x", height=5, width=7, channels=3), weight=weight, name="conv")
@@ -156,7 +156,7 @@ def test_the_graph_is_not_changed() -> None:
     trainer.wait()
     np.testing.assert_array_equal(mpscnn.Network(graph)(x), before)
     assert [node.name for node in graph] == names
-    # Nor does the trainer see what is done to the graph, or to its arrays, afterwards.
+    # Later changes of the graph or its arrays do not affect the trainer.
     expected = trainer.network()(x)
     for node in graph:
         for value in node.arguments.values():

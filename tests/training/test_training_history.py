@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History: to JSON and back, what is none, and its drawing."""
+"""History: round trips through JSON, invalid JSON, and plots."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_plots_keep_nothing(tmp_path: Path) -> None:
-    """No figure is left with pyplot, which keeps all of them."""
+    """No figure stays registered with pyplot."""
     from matplotlib._pylab_helpers import Gcf
 
     before = len(Gcf.figs)

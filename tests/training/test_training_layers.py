@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kind of layer in training, against PyTorch: losses and all parameters after three steps, and inference then."""
+"""Each kind of layer in training, against PyTorch: losses, parameters after three steps, and inference afterwards."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CONVOLUTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_conv2d(name: str) -> None:
-    """Behind one layer and in front of another, so that the gradient of its source is looked at too."""
+    """Between two other layers, so that the gradient of its source is tested too."""
     options = {"in_channels": 4, "out_channels": 6, "kernel_size": 3, **CONVOLUTIONS[name]}
     first = conv("first", 3, options["in_channels"])
     layers = [first, ("conv", "Conv2d", options), conv("last", options["out_channels"], 2, 1)]
@@ -86,7 +86,7 @@ def test_conv_transpose2d(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_behind_flatten(bias: bool) -> None:
-    """C x H x W in PyTorch's order, H and W and C all different."""
+    """C x H x W in PyTorch's order, with different H, W and C."""
     layers = [
         BEGIN,
         ("relu", "ReLU"),
@@ -126,7 +126,7 @@ def test_normalizations(name: str, activation: str | None) -> None:
 
 
 def test_normalization_is_the_first() -> None:
-    """Nothing asks for the gradient of its source."""
+    """The gradient of its source is not needed."""
     for kind, options in (
         ("BatchNorm2d", {"num_features": 3}),
         ("InstanceNorm2d", {"num_features": 3, "affine": True}),
@@ -145,7 +145,7 @@ def test_batch_norm_of_vectors() -> None:
 
 
 def test_batch_norm_with_two_readers() -> None:
-    """An activation that is not its only reader is computed apart."""
+    """A batch normalization with two readers: the activation after it is computed separately."""
     layers = [
         BEGIN,
         ("norm", "BatchNorm2d", {"num_features": 4}),
@@ -222,7 +222,7 @@ def test_pooling_of_one_axis() -> None:
 
 @pytest.mark.parametrize("r", [2, 3])
 def test_pixel_shuffle(r: int) -> None:
-    """A transposed convolution with constant weights, which no state_dict has."""
+    """Computed by a transposed convolution with constant weights, which are not in the state_dict."""
     layers = [conv("begin", 3, 4 * r * r), ("shuffle", "PixelShuffle", {"upscale_factor": r}), conv()]
     check(layers, (2, 3, 6, 5))
     check([conv("begin", 3, r * r), ("shuffle", "PixelShuffle", {"upscale_factor": r})], (2, 3, 6, 5))
@@ -256,7 +256,7 @@ def test_concatenation_of_three_with_one_twice() -> None:
 
 @pytest.mark.parametrize("kind", ["Add", "Subtract", "Multiply"])
 def test_arithmetic(kind: str) -> None:
-    """Of two values, of one with itself, and of one with what is repeated."""
+    """Of two values, of a value with itself, and of a value with a repeated one."""
     a, b = conv("a", 3, 4, padding=1), with_inputs(conv("b", 3, 4, padding=1), "input")
     for inputs in (["a", "b"], ["a", "b", "a"]):
         check([a, b, ("both", kind, {"inputs": inputs}), conv()], (2, 3, 7, 5))
@@ -267,7 +267,7 @@ def test_arithmetic(kind: str) -> None:
 
 
 def test_values_with_several_readers() -> None:
-    """Gradients are summed up: three readers, one that asks for no gradient, and the input twice."""
+    """Gradients are summed: three readers, one of them without a gradient, and the input twice."""
     layers = [
         conv("stem", 3, 4, padding=1),
         ("norm", "BatchNorm2d", {"num_features": 4}),
@@ -285,7 +285,7 @@ def test_values_with_several_readers() -> None:
 
 
 def test_readers_of_what_is_not_trained() -> None:
-    """The input is read by pooling and by convolutions, and nothing asks for its gradient."""
+    """Pooling and convolutions read the input, whose gradient is not needed."""
     layers = [
         ("pool", "MaxPool2d", {"kernel_size": 3, "stride": 1, "padding": 1}),
         ("sum", "Add", {"inputs": ["pool", "input"]}),
@@ -297,6 +297,6 @@ def test_readers_of_what_is_not_trained() -> None:
 
 
 def test_a_value_that_nothing_reads() -> None:
-    """Layers that the output does not depend on are not run; they have no parameters here."""
+    """Layers that the output does not depend on are not run; here they have no parameters."""
     layers = [conv("a", 3, 4), ("unused", "ReLU"), with_inputs(conv("last", 4, 2), "a")]
     check(layers, (2, 3, 7, 5))

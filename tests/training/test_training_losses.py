@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses in training: means over the batch, as torch.nn's with reduction="mean", and the gradients that they start."""
+"""Losses in training: means over the batch like torch.nn's with reduction="mean", and their gradients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_huber_with_delta() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("layers", [VECTOR, IMAGE], ids=["vector", "image"])
 def test_cross_entropy(layers: list[Any], smoothing: float) -> None:
-    """The number of classes, which label_smoothing divides by, is that of the channels."""
+    """label_smoothing divides by the number of channels."""
     labels = np.random.default_rng(0).integers(0, 5, (4,) if layers is VECTOR else (4, 5, 4))
     check(
         layers,
@@ -115,7 +115,7 @@ def test_accuracy() -> None:
 
 @pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mean_squared_error"])
 def test_batches_of_different_sizes(loss: str) -> None:
-    """Each is a mean over its own images."""
+    """Each is the mean over its own images."""
     module = randomize(Layers(VECTOR))
     before = arrays(module)
     trainer = mpscnn.Trainer(VECTOR, module.state_dict(), input_shapes=SHAPE, loss=loss, optimizer=sgd(), in_flight=3)
@@ -132,7 +132,7 @@ def test_batches_of_different_sizes(loss: str) -> None:
 
 
 def test_weight() -> None:
-    """Of a Loss: losses and gradients are so many times larger."""
+    """The weight of a Loss multiplies losses and gradients."""
     states = []
     for weight, rate in ((1.0, 0.25), (4.0, 0.0625)):
         loss = mpscnn.Loss("softmax_cross_entropy", weight=weight)
@@ -179,7 +179,7 @@ def test_others(loss: str) -> None:
 
 
 def test_step_answers_later() -> None:
-    """A step's loss, accuracy and output are its own, whenever they are asked for."""
+    """A step's loss, accuracy and output are its own, also when read later."""
     trainer = mpscnn.Trainer(VECTOR, input_shapes=SHAPE, in_flight=2)
     again = mpscnn.Trainer(VECTOR, input_shapes=SHAPE, in_flight=1)
     labels = [np.roll(np.arange(4), i) for i in range(6)]

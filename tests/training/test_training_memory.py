@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training takes no more memory the longer it goes on, and gives back what it had."""
+"""A training's memory does not grow with its steps, and is freed afterwards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def resident() -> int:
 
 
 def settled() -> int:
-    """What the device has when it is done with all that it was given, handlers included."""
+    """Return the device's memory after all work and its handlers."""
     with mpscnn.CommandBuffer() as commands:
         commands.add_completed_handler(lambda: None)
     gc.collect()
@@ -87,7 +87,7 @@ def test_steps(layers: list[Any], steps: int, in_flight: int) -> None:
 
 @counts_memory
 def test_batches_of_many_sizes() -> None:
-    """The device keeps labels of the last few sizes, and nothing for those that have gone by."""
+    """The device keeps labels of the last few sizes, and frees those of earlier ones."""
     trainer = trainer_of()
 
     def sizes(low: int, high: int) -> None:
@@ -132,7 +132,7 @@ def test_networks_evaluations_and_checkpoints(tmp_path: Path) -> None:
         trainer.load(tmp_path)
         trainer.load_state_dict(trainer.state_dict())
 
-    for _ in range(2):  # labels of a size for each of the steps in flight
+    for _ in range(2):  # labels of one size for each step in flight
         all_of_it()
     before = settled()
     for _ in range(5):
@@ -156,7 +156,7 @@ def test_refused_steps() -> None:
 
 
 def test_images_live_as_long_as_the_step() -> None:
-    """x is read in place: it may go out of the caller's sight before the step has completed."""
+    """x is read in place: the caller may drop it before the step has completed."""
     trainer, other = trainer_of(in_flight=3), trainer_of(in_flight=1)
     labels = np.arange(8) % 4
     steps = [trainer.step(random(SHAPE, seed=seed).copy(), labels) for seed in range(12)]

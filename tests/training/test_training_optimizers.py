@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers in training: every parameter of a network as torch.optim has it, and learning rates that change."""
+"""Optimizers in training: every parameter of a network against torch.optim, and changing learning rates."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ LAYERS: list[Any] = [
 ]
 LABELS = np.arange(5)
 STEPS = 6
-# What each parameter has changed by differs by rounding that a division by a small root enlarges.
+# Permitted error of changes: dividing by a small root amplifies rounding.
 DIVIDED = 2e-3
 
 
 class AdamOfMPS(torch.optim.Adam):
-    """PyTorch's with MPS's epsilon, which is added before the correction."""
+    """PyTorch's Adam with MPS's epsilon, which is added before the correction."""
 
     def __init__(self, parameters: Any, rate: float, betas: tuple[float, float], epsilon: float, amsgrad: bool) -> None:
         super().__init__(parameters, rate, betas, amsgrad=amsgrad)
@@ -104,7 +104,7 @@ def test_against_torch(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["clip", "rescale", "l1"])
 def test_what_torch_optim_has_not(name: str) -> None:
-    """Each gradient changed by hand; bounds are so tight that a fifth of the gradients is cut off."""
+    """Gradients changed by hand; the bounds clip a fifth of them."""
     options: Any = {
         "clip": {"gradient_clip": (-0.01, 0.02)},
         "rescale": {"gradient_rescale": 0.25},
@@ -134,7 +134,7 @@ def test_what_torch_optim_has_not(name: str) -> None:
 
 
 def test_learning_rate_between_steps() -> None:
-    """That of a step is the one that is set when the step is encoded, whatever follows while it is at work."""
+    """A step uses the rate set when it is encoded, whatever is set while it runs."""
     rates = [0.1, 0.02, 0.02, 0.3, 0.0, 0.05]
     module = randomize(Layers(LAYERS))
     before = arrays(module)
@@ -148,7 +148,7 @@ def test_learning_rate_between_steps() -> None:
 
 
 def test_learning_rate_of_fit() -> None:
-    """Of the number of the step, over all calls."""
+    """A function of the number of the step, over all calls."""
     module = randomize(Layers(LAYERS))
     before = arrays(module)
     trainer = trainer_of(module, SGD(1.0))
@@ -183,7 +183,7 @@ def test_default() -> None:
 
 
 def test_one_optimizer_of_two_trainers() -> None:
-    """It remembers nothing itself: each layer of each trainer has a state of its own."""
+    """It has no state itself: each layer of each trainer has its own."""
     module, optimizer = randomize(Layers(LAYERS)), Adam(0.01)
     a, b, alone = trainer_of(module, optimizer), trainer_of(module, optimizer), trainer_of(module, Adam(0.01))
     for seed in range(3):

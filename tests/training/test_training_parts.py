@@ -73,7 +73,7 @@ def test_batches_of_one_part_and_of_several_in_a_row() -> None:
 
 
 def test_one_more_image_is_the_same_training() -> None:
-    """17 images in two parts, of which the last is another's: as 16 and one would be, weighted."""
+    """17 images in two parts: the weighted results of 16 images and of one."""
     a, b = trainer_of(in_flight=1), trainer_of(in_flight=3)
     x, labels = random((17, *SHAPE)), np.arange(17) % 3
     for _ in range(3):
@@ -126,14 +126,14 @@ def test_layers(layers: list[Any]) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("kind", ["GroupNorm", "InstanceNorm2d"])
 def test_normalizations(kind: str, optimizer: str) -> None:
-    """Gradients of gamma and beta are sums over the parts, of which there are three here, and one, and two."""
+    """Gradients of gamma and beta are sums over three parts, one part, and two."""
     options: Any = {"num_groups": 4, "num_channels": CHANNELS}
     if kind == "InstanceNorm2d":
         options = {"num_features": CHANNELS, "affine": True}
     layers: list[Any] = [("norm", kind, options)]
     module = randomize(Layers(layers))
     before = arrays(module)
-    # The gradients are 1e-4: with Adam the step is as large as with others, unless a sum is wrong in its sign.
+    # The gradients are 1e-4: Adam's step is as large as usual, unless the sign of a sum is wrong.
     rate = 1e3 if optimizer == "sgd" else 0.01
     of_ours = sgd(rate, 0.9) if optimizer == "sgd" else mpscnn.OptimizerAdam(rate, epsilon=0)
     trainer = mpscnn.Trainer(
@@ -157,7 +157,7 @@ def test_normalizations(kind: str, optimizer: str) -> None:
 
 
 def test_frozen_layers_need_no_state() -> None:
-    """What does not share a state works in parts: a frozen convolution, batch normalization, and pooling."""
+    """Kernels without a shared state work in parts: a frozen convolution, batch normalization, and pooling."""
     layers = [
         ("conv", "Conv2d", {"in_channels": 3, "out_channels": CHANNELS, "kernel_size": 1}),
         ("bn", "BatchNorm2d", {"num_features": CHANNELS}),

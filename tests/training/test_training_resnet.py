@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small ResNet: PyTorch's loss curve, parameters, statistics, and the network for inference afterwards."""
+"""A small ResNet: PyTorch's loss curve, parameters and statistics, and inference with the trained network."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ResNet(nn.Module):
 
 
 def conv(name: str, source: str, inputs: int, outputs: int, size: int, stride: int) -> list[Any]:
-    """A convolution and its batch normalization."""
+    """Return a convolution and its batch normalization."""
     options = {"in_channels": inputs, "out_channels": outputs, "kernel_size": size, "stride": stride, "bias": False}
     return [
         (name, "Conv2d", {**options, "padding": size // 2, "inputs": [source]}),
@@ -89,7 +89,7 @@ LAYERS = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("kind", ["module", "layers"])
 def test_loss_curve(kind: str, dtype: torch.dtype) -> None:
-    """In float32 the module goes on being trained in the memory that the trainer was given: that is copied."""
+    """In float32 the module is trained in the memory given to the trainer, which copies it."""
     module = randomize(ResNet() if kind == "module" else Layers(LAYERS)).eval()
     before = arrays(module)
     if kind == "module":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps: frozen layers, running statistics, steps in flight, types of inputs, and losses that are not finite."""
+"""Steps: frozen layers, running statistics, steps in flight, types of inputs, and non-finite losses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def assert_equal_states(a: mpscnn.Trainer, b: mpscnn.Trainer) -> None:
     "frozen", [["a.conv"], ["b.conv"], ["a"], ["b.conv", "fc"], ["a.bn"], ["b"], ["a", "b"], ["fc"]], ids=str
 )
 def test_frozen(frozen: list[str]) -> None:
-    """Exactly what it was; and what stands in front of it is trained as ever."""
+    """Its parameters are unchanged; layers before it are trained as usual."""
     module = randomize(Layers(LAYERS))
     before = arrays(module)
     trainer = trainer_of(frozen=frozen)
@@ -142,7 +142,7 @@ def test_steps_in_flight_change_nothing(optimizer: str) -> None:
 
 
 def test_a_step_does_not_wait() -> None:
-    """Two are on their way while the device is held; the third waits for the first."""
+    """Two are in flight while the device is held; the third waits for the first."""
     trainer, other = trainer_of(in_flight=2), trainer_of(in_flight=1)
     x = [random(SHAPE, seed=seed) for seed in range(2)]
     with held_queue():
@@ -154,7 +154,7 @@ def test_a_step_does_not_wait() -> None:
 
 
 def test_what_waits() -> None:
-    """state_dict(), network(), wait(): all steps have completed, and running statistics followed."""
+    """state_dict(), network(), wait(): all steps have completed, running statistics included."""
     for wait in (
         lambda trainer: trainer.wait(),
         lambda trainer: trainer.state_dict(),
@@ -185,7 +185,7 @@ def test_networks_are_of_their_time() -> None:
     assert trainer.network(dtype="float16")(x).shape == (4, 5)
 
 
-# ---- what goes in
+# ---- inputs
 
 
 def transformed(x: Array, how: str) -> Array:
@@ -227,7 +227,7 @@ def test_float16() -> None:
 
 
 def test_uint8() -> None:
-    """0...255 are 0...1, in steps and in evaluate(); a network takes them so with mean and std."""
+    """0...255 represent 0...1, in steps and in evaluate(); a network needs mean and std for this."""
     trainer, other = trainer_of(), trainer_of()
     x = random(SHAPE, "uint8")
     for _ in range(2):
@@ -250,7 +250,7 @@ def test_labels_of_any_order() -> None:
 
 
 def test_labels_may_change_afterwards() -> None:
-    """They are copied when the step is encoded; x is not, and is kept until then."""
+    """They are copied when the step is encoded; x is not copied, but kept until then."""
     trainer, other = trainer_of(in_flight=3), trainer_of(in_flight=1)
     labels = LABELS.copy()
     with held_queue():
@@ -268,7 +268,7 @@ def test_labels_may_change_afterwards() -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 2, 3])
 def test_not_a_number(in_flight: int) -> None:
-    """It names the step and the rate, once, whoever waits for it first; the steps behind it are lost too."""
+    """The error names the step and the rate, and is raised once, in the first call that waits; later steps are lost."""
     trainer = trainer_of(in_flight=in_flight, optimizer=sgd(0.125))
     x = random(SHAPE)
     for _ in range(2):
@@ -285,7 +285,7 @@ def test_not_a_number(in_flight: int) -> None:
 
 
 def test_not_a_number_of_an_earlier_step() -> None:
-    """The third call waits for the first step, and says so before it encodes anything."""
+    """The third call waits for the first step, and raises before it encodes anything."""
     trainer = trainer_of(in_flight=2)
     bad = np.full(SHAPE, np.nan, np.float32)
     first = trainer.step(bad, LABELS)
@@ -327,7 +327,7 @@ def test_too_fast() -> None:
     with pytest.raises(FloatingPointError):
         trainer.fit(random((40, *SHAPE[1:])), np.tile(LABELS, 10), batch_size=4)
     assert len(trainer.history) == 0
-    # What it says helps, though steps that were at work with it are not finite either.
+    # Following the advice works, although steps in flight are not finite either.
     trainer.load_state_dict(good)
     trainer.optimizer.learning_rate = 0.05
     assert np.isfinite(trainer.step(random(SHAPE), LABELS).loss)

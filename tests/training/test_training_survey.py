@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers and functions of PyTorch in a module that is trained: as in PyTorch after three steps, or refused by name.
+"""PyTorch's layers and functions in a trained module: PyTorch's results after three steps, or refused by name.
 
-The table of docs/training.md is made of these rows.
+The table of docs/training.md is generated from these rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from support import random
 IMAGES, SEQUENCES, VECTORS = (3, 3, 8, 6), (3, 3, 10), (4, 5)
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
-# What stands between two layers with parameters, by groups: trained as in PyTorch. x has 8 channels, y is a convolution
-# of it. Of images; with "1d" in the name, or behind "vectors: ", of sequences and vectors.
+# Operations between two layers with parameters, by groups, with PyTorch's results. x has 8 channels, y is a convolution
+# of it. They are images; sequences with "1d" in the name, vectors after "vectors: ".
 TRAINED: dict[str, list[str]] = {
     "convolutions, linear layers": [
         "Conv2d(8, 6, 3)", "Conv2d(8, 8, 3, 2, 1, groups=2)", "Conv2d(8, 8, 3, dilation=2)",
@@ -70,7 +70,7 @@ GRADIENT = (
 )
 FORM = r'^"part\.weight" has shape .*, and the kernel has .*: MPS {}.* Give .*, or name "part" in frozen\.$'
 NO_KERNEL = r"^Net: \d of its nodes? ha(s|ve) no kernel\.(.|\n)*part[^:]*: {}"
-# The same, and what is said instead: by the Trainer, or by the importer, where networks have no such kernel at all.
+# Refused ones with the message: the Trainer's, or the importer's if networks have no such kernel at all.
 REFUSED: dict[str, list[tuple[str, str]]] = {
     "convolutions, linear layers": [
         ("Conv2d(8, 8, 3, groups=4)", FORM.format("has groups of multiples of 4 channels")),
@@ -143,7 +143,7 @@ class Function(nn.Module):
 
 
 class Wrapped(nn.Module):
-    """Of layers whose tensors have other axes, or who return more than one."""
+    """For layers whose tensors have other axes, or that return several."""
 
     def __init__(self, part: nn.Module) -> None:
         super().__init__()
@@ -198,14 +198,14 @@ def test_as_in_pytorch(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "match"), [row for rows in REFUSED.values() for row in rows])
 def test_refused(text: str, match: str) -> None:
-    """Not trained wrongly: a missing feature, with the name of the layer and what to do."""
+    """Refused instead of wrong: the missing feature, the name of the layer and advice."""
     with pytest.raises(NotImplementedError, match=match):
         trainer_of(Net(text))
 
 
 @pytest.mark.parametrize("text", ["x[:, :4]", "x / (y * y + 1)", "x.sum(3, True)", "AdaptiveAvgPool2d(5)"])
 def test_behind_what_is_frozen(text: str) -> None:
-    """What a refusal says to do: no gradient goes there then."""
+    """The advice of the error: after frozen layers, no gradient is needed."""
     module = randomize(Net(text))
     assert isinstance(module, Net)
     for part in (module.first, module.part):
@@ -221,7 +221,7 @@ def test_behind_what_is_frozen(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["Conv2d(8, 8, 3, groups=4)", "LayerNorm((8, 8, 6))", "PReLU()", "PReLU(8)"])
 def test_frozen_themselves(text: str) -> None:
-    """Gradients go through them; their parameters stay, and are in the state_dict."""
+    """Gradients pass through them; their parameters stay constant, and are in the state_dict."""
     module = randomize(Net(text))
     assert isinstance(module, Net)
     if isinstance(module.part, nn.LayerNorm):
@@ -238,7 +238,7 @@ def test_frozen_themselves(text: str) -> None:
 
 
 def table() -> str:
-    """As it stands in docs/training.md."""
+    """Return the table as in docs/training.md."""
 
     def cell(texts: list[str]) -> str:
         return ", ".join(f"`{text.removeprefix('vectors: ')}`" for text in texts)
@@ -256,7 +256,7 @@ def test_the_table_of_the_documentation() -> None:
 
 
 def test_every_layer_of_a_list_is_here() -> None:
-    """Or it is no layer of torch.nn, or differs from one of these in its number of axes alone."""
+    """Except those that are not layers of torch.nn, or differ from a row only in their number of axes."""
     texts = [text for rows in TRAINED.values() for text in rows] + [
         text for rows in REFUSED.values() for text, _ in rows
     ]

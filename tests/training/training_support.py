@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of the Trainer share: a list of layers as a module of PyTorch, and both trained side by side."""
+"""Shared by tests of the Trainer: a list of layers as a module of PyTorch, and both trained side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RATE, MOMENTUM = 0.05, 0.9
 
 
 class Layers(nn.Module):
-    """A list of layers as `mpscnn.Trainer` takes it, in PyTorch."""
+    """A list of layers for `mpscnn.Trainer`, in PyTorch."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Layers(nn.Module):
 
 
 def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Parameters and statistics drawn at random: ones and zeros would hide mistakes."""
+    """Draw parameters and statistics at random: ones and zeros would hide mistakes."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in [*module.named_parameters(), *module.named_buffers()]:
@@ -73,7 +73,7 @@ def randomize(module: nn.Module, seed: int = 0) -> nn.Module:
 
 
 def arrays(module: nn.Module) -> dict[str, Array]:
-    """Copies of all that a module has."""
+    """Return copies of all of a module's parameters and buffers."""
     return {name: value.detach().cpu().numpy().copy() for name, value in module.state_dict().items()}
 
 
@@ -86,7 +86,7 @@ def sgd_of_torch(module: nn.Module) -> torch.optim.Optimizer:
 
 
 class Theirs:
-    """A module of PyTorch in training, in float64."""
+    """A PyTorch module in training, in float64."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class Theirs:
 def assert_same_parameters(
     found: Mapping[str, Array], module: nn.Module, before: Mapping[str, Array], relative: float = 1e-4
 ) -> None:
-    """What each parameter has changed by, against the greatest change of it, is what it has changed by in PyTorch.
+    """Compare the changes of each parameter with PyTorch's, relative to the largest change of that parameter.
 
-    Rounding of the parameter itself, to 6e-8 in each step, is allowed for.
+    Allows for rounding of the parameter itself, 6e-8 in each step.
     """
     expected = arrays(module)
     assert set(found) == set(expected)
@@ -148,9 +148,9 @@ def check(
     relative: float = 1e-4,
     **options: Any,
 ) -> mpscnn.Trainer:
-    """Steps of SGD with momentum: losses and parameters are those of PyTorch in float64; and so is inference then.
+    """Compare losses, parameters and inference after steps of SGD with momentum with PyTorch's in float64.
 
-    Without labels these are random numbers.
+    Default labels are random numbers.
     """
     module = randomize(Layers(layers))
     before, result = arrays(module), output_shape(module, shape)
