@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of arguments call methods of, and what is nothing that any argument takes."""
+"""Objects for tests of arguments: those whose methods are called, and one that is wrong for every parameter."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ CLASSES = {name: value for name in mpscnn.__all__ if inspect.isclass(value := ge
 MODULES = {name: value for name in mpscnn.__all__ if inspect.ismodule(value := getattr(mpscnn, name))}
 
 EXCEPTIONS = {name for name, kind in CLASSES.items() if issubclass(kind, BaseException)}
-"""Raised by the package and caught by others, who make none; Python makes them complete in __new__."""
+"""Raised by the package, not made by users; Python completes them in __new__."""
 
 
 BASES = {"BinaryKernel", "GradientKernel", "UnaryKernel"}
-"""Between Kernel and the kernels: they have nothing but parameters of the table, and the window of one source."""
+"""Between Kernel and the kernels: they have only parameters of the table, and the window of one source."""
 
 CANNOT_BE_MADE = {"Optimizer", "OptimizerState"}
-"""By their own name: others make them."""
+"""Abstract: other objects make them."""
 
 
 class Stranger:
-    """Is nothing that any parameter takes."""
+    """An object that no parameter accepts."""
 
     def __repr__(self) -> str:
         return "<a stranger>"
@@ -81,12 +81,12 @@ def saved() -> Path:
 
 
 ADAM = mpscnn.OptimizerAdam()
-"""States are of one optimizer."""
+"""A state belongs to one optimizer."""
 
 SCRATCH = tempfile.TemporaryDirectory()
-"""Where files are written."""
+"""Folder for written files."""
 
-# Objects whose methods are called, by the class.
+# Objects whose methods are called, by class.
 OWNERS: dict[str, Callable[[], Any]] = {
     "BatchNormalizationState": lambda: mpscnn.BatchNormalizationState(4),
     "Buffer": lambda: mpscnn.Buffer(4096),

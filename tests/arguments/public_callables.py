@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be called of the package, its parameters, and calls by the table of right arguments."""
+"""The package's public callables, their parameters, and calls with the arguments of RIGHT."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mpscnn._public import ArrayLike
 from support import runtime_arguments
 
 SOURCES = {"DataSource", "NormalizationDataSource", "PaddingPolicy"}
-# Nothing that pybind11 says about C++, signatures or casts.
+# Words of pybind11's own messages about C++, signatures or casts.
 RAW = re.compile(r"incompatible|pybind|C\+\+|argument types are|Invoked with|mpscnn\._core|std::|[Uu]nable to cast")
 DEFAULT_MEMBERS = {"__doc__", "__eq__", "__hash__", "__init__", "__module__", "__repr__"}
 DEFAULT_MEMBERS |= {"__copy__", "__getstate__", "__reduce__", "__setstate__"}  # called by copy and pickle
 
 
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public members of a class, with those from private bases in Python."""
+    """Yield the public members of a class, including those of private base classes in Python."""
     bases = [base for base in kind.__bases__ if inspect.getmodule(base) not in (_core, mpscnn)]
     spaces = [vars(kind), *(vars(base) for base in bases if base.__name__.startswith("_") or base is ArrayLike)]
     for space in spaces:
@@ -38,7 +38,7 @@ def own_members(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def public_callables() -> set[str]:
-    """Functions, classes, methods and properties that can be set."""
+    """Return the names of functions, classes, methods and settable properties."""
     names = set(mpscnn.__all__) - {
         *SOURCES,
         *BASES,
@@ -72,7 +72,7 @@ def attribute_of(name: str) -> Any:
 
 
 def is_pythons(value: Any) -> bool:
-    """Written in Python, which itself counts its arguments."""
+    """Return whether it is written in Python, which checks the number of its arguments itself."""
     return inspect.isfunction(value.__init__ if inspect.isclass(value) else value)
 
 
@@ -80,7 +80,7 @@ PYTHONS_OWN = {name for name in RIGHT if is_pythons(attribute_of(name))}
 
 
 def call(name: str, arguments: dict[str, Any], *more: Any, made: Any = None) -> Any:
-    """Calls it by keywords, of `made` or a new object; `more` follows what can only be given by position."""
+    """Call by keywords, on `made` or on a new object; `more` follows the positional-only arguments."""
     owner, _, member = name.partition(".")
     if not member:
         return getattr(mpscnn, owner)(*more, **arguments)
@@ -107,7 +107,7 @@ def call(name: str, arguments: dict[str, Any], *more: Any, made: Any = None) -> 
 
 
 def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
-    """The sentence of the TypeError."""
+    """Return the message of the TypeError."""
     with pytest.raises(TypeError) as caught:
         call(name, arguments, *more)
     text = str(caught.value)
@@ -117,13 +117,13 @@ def refused(name: str, arguments: dict[str, Any], *more: Any) -> str:
 
 
 def signature_of(name: str) -> tuple[list[str], set[str]]:
-    """Names of the arguments, and those that may be left out."""
+    """Return the names of the arguments, and those that are optional."""
     owner, _, member = name.partition(".")
     value = attribute_of(name)
     if isinstance(value, property):
         return [member], set()
     if is_pythons(value):
-        # What *arrays and **named stand for is in the table; what *sources are, in BY_POSITION and SENTENCES.
+        # Arguments in *arrays and **named are listed in the table; those in *sources in BY_POSITION and SENTENCES.
         open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         signature = inspect.signature(value).parameters.values()
         parameters = [one for one in signature if one.name != "self" and one.kind not in open_ended]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For each public callable arguments that it takes: the table that tests of arguments go through."""
+"""Valid arguments of every public callable: the table for tests of arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OF_OPTIMIZERS: dict[str, Any] = {
     "regularization_scale": 0.1,
     "device": None,
 }
-# By the name of the callable, arguments that are right.
+# Valid arguments by the name of the callable.
 RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "BatchNorm": lambda: {"mean": [0], "variance": [1], "gamma": [1], "beta": [0], "epsilon": 1e-3},
     "BatchNormalizationState": lambda: {"channels": 4, "device": None},
@@ -342,7 +342,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "profile.__enter__": dict,
     "profile.table": dict,
     "profile.trace": dict,
-    # of any object
+    # of any objects
     "CommandBuffer.__exit__": lambda: {"type": None, "value": None, "traceback": None},
     "profile.__exit__": lambda: {"kind": None, "value": None, "traceback": None},
 }
@@ -368,11 +368,11 @@ BY_POSITION: dict[str, tuple[tuple[str, ...], Callable[[], tuple[Any, ...]]]] = 
     "Graph.concatenate": ((), lambda: (Value("x"), Value("relu"))),
     "Network.encode": (("command_buffer",), lambda: (image(),)),
 }
-"""What is given before `*sources`, and these."""
+"""Arguments before `*sources`, and the sources."""
 TAKES_ANYTHING = {"CommandBuffer.__exit__", "profile.__exit__"}
 SEVERAL_SOURCES = {"Kernel.__call__", "Kernel.encode", "Kernel.result_shape"}
 TEMPORARIES: dict[str, Callable[[], Any]] = {
     "Image.read_count": temporary,
     "Matrix.read_count": lambda: mpscnn.Matrix.temporary(commands(), 3, 5),
 }
-"""Owners of properties that others have not."""
+"""Objects with a property that others lack."""

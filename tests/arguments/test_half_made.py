@@ -19,7 +19,7 @@ from support import Source, random
 
 
 def half_made(kind: type) -> Any:
-    """As a debugger sees it whose program has failed in __init__: there is nothing behind it."""
+    """Return an object whose __init__ has not run, as a debugger shows it when __init__ has failed."""
 
     class Half(kind):  # type: ignore[misc]
         pass
@@ -36,7 +36,7 @@ HALF_MADE = set(CLASSES) - set(KERNELS) - SOURCES - EXCEPTIONS | {"NeuronReLU", 
 
 @pytest.mark.parametrize("name", sorted(HALF_MADE))
 def test_objects_that_were_not_made(name: str) -> None:
-    """Reading them would read memory that is nobody's."""
+    """Reading their members would read uninitialized memory."""
     half = half_made(CLASSES[name])
     members = {key: value for base in type(half).__mro__ for key, value in vars(base).items()}
     readers: dict[str, Callable[[], Any]] = {}
@@ -77,7 +77,7 @@ def test_half_made_arguments() -> None:
             call_it()
     with pytest.raises(TypeError, match=r"data source: descriptor \(Half\) was not made"):
         mpscnn.Convolution(Source(half_made(mpscnn.ConvolutionDescriptor), random((8, 3, 3, 4))))
-    # Of an array only its own protocols are asked.
+    # An image passed as an array is read through the array protocols only.
     with pytest.raises(TypeError, match=r"self( \(Half\))? was not made"):
         mpscnn.Network(graph())(half_image)
     with pytest.raises(TypeError, match=r"network \(Half\) was not made"):

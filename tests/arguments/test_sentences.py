@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences that wrong arguments are answered with, and values that no number or text can hold."""
+"""Messages for wrong arguments, and values that no number or text can represent."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_scalars_of_numpy_are_arguments() -> None:
 
 
 def test_errors_of_what_a_function_calls_stay_what_they_are() -> None:
-    """A TypeError with pybind11's words that comes from elsewhere is nobody's argument here."""
+    """A TypeError in pybind11's words from a callback is not about an argument of the caller."""
     words = "reload(): incompatible function arguments. The following argument types are supported:"
 
     class Foreign(Source):

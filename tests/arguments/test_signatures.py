@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments of wrong types, names and numbers: each public callable answers in a sentence that names the argument."""
+"""Arguments of wrong types, names and numbers: every public callable raises a message that names the argument."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CALLED = sorted(name for name in set(RIGHT) - PYTHONS_OWN if not is_settable(att
 def test_wrong_names_and_numbers_of_arguments(name: str) -> None:
     subject = re.escape(name) + r"\(\)"
     right, (names, optional) = RIGHT[name](), signature_of(name)
-    if not name.endswith("__dlpack__"):  # hands its keywords on
+    if not name.endswith("__dlpack__"):  # passes its keywords on
         assert re.fullmatch(rf"{subject} has no argument 'nonsense'\.", refused(name, right | {"nonsense": 1}))
     many = (None,) * 20
     if name in SEVERAL_SOURCES:
@@ -103,7 +103,7 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
         if spec.default is inspect.Parameter.empty
     }
     if "gamma" in right and "groups" in signature.parameters:
-        right["groups"] = 2  # optional for data sources, which have their own
+        right["groups"] = 2  # optional with data sources, which have their own
     KERNELS[name](**right)
     for parameter in signature.parameters:
         with pytest.raises(TypeError) as caught:

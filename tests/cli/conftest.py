@@ -19,7 +19,7 @@ pytest.importorskip("rich")
 
 @dataclass
 class Ran:
-    """A command: its exit status, and what it wrote."""
+    """A command's exit status and output."""
 
     status: int
     out: str
@@ -31,7 +31,7 @@ class Ran:
 
     @property
     def message(self) -> str:
-        """What stands on stderr, without frames and line ends."""
+        """Return the text on stderr, without frames and line breaks."""
         return " ".join(self.err.replace("│", " ").split())
 
 
@@ -39,7 +39,7 @@ class Ran:
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     from mpscnn.cli import main
 
-    monkeypatch.setenv("COLUMNS", "300")  # paths of temporary folders are not broken into lines
+    monkeypatch.setenv("COLUMNS", "300")  # do not break paths of temporary folders into lines
 
     def call(*arguments: object) -> Ran:
         status = main([str(argument) for argument in arguments])
@@ -97,7 +97,7 @@ def classifier(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def brighter(tmp_path: Path) -> Path:
-    """(N, 3, H, W) to the same: half of it plus 1 / 4, channels in reverse."""
+    """(N, 3, H, W) to the same shape: x / 2 + 1 / 4, channels reversed."""
     weight = np.zeros((3, 3, 1, 1), np.float32)
     weight[[0, 1, 2], [2, 1, 0]] = 0.5
     return save(
@@ -127,7 +127,7 @@ def unsupported(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """A folder with two PNG files of one size, a larger one, and a text."""
+    """A folder with two PNG files of one size, a larger one, and a text file."""
     image = pytest.importorskip("PIL.Image")
     folder = tmp_path / "pictures"
     folder.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn bench and trace, and mpscnn.benchmarking behind them."""
+"""mpscnn bench and trace, and the module mpscnn.benchmarking."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def test_rounds_are_interleaved() -> None:
     order: list[str] = []
     found = rounds({name: lambda name=name: order.append(name) or time.sleep(3e-3) for name in "ab"}, 0)
     assert {len(times) for times in found.values()} == {9}
-    measured = order[6:]  # behind three calls each, to see how long they take
+    measured = order[6:]  # after three calls each that estimate the duration
     assert [set(measured[i : i + 4]) for i in range(0, 36, 4)] == [{"a", "b"}] * 9
     assert [measured[i] == measured[i + 1] for i in range(0, 36, 2)] == [
         True
-    ] * 18  # a call to wake up, and one that counts
+    ] * 18  # a warm-up call, then a measured one
 
 
 @pytest.mark.parametrize(("spins", "lasts"), [(0.0, 0.01), (0.008, 0.0175), (0.04, 0.0475), (10.0, 0.2)])

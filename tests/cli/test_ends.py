@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the command ends when it is interrupted, and when its output is not read."""
+"""Exit of a command that is interrupted, or whose output is not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# The script of a package: the file is called mpscnn, and imports after sys.
+# Entry point of a package: the file is named mpscnn, and imports mpscnn after sys.
 SCRIPT = "import sys\nfrom mpscnn.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 
 
@@ -24,8 +24,8 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return [sys.executable, str(tmp_path / "mpscnn")]
 
 
-# sys.meta_path is asked for each module that is imported: the nth question sends SIGINT, wherever that is. They are
-# counted from the extension on, the first module of the package that takes long.
+# Python calls sys.meta_path's finders for each imported module: the nth call sends SIGINT. Calls count from the
+# extension on, the first module of the package that takes long.
 INTERRUPTED = """
 import atexit, os, signal, sys
 
@@ -46,7 +46,7 @@ if AT == 0:
 
 
 def version(command: list[str], folder: Path, interrupted_at: int) -> subprocess.CompletedProcess[str]:
-    """The command with --version, interrupted at that question; 0: not at all, and their number is on stderr."""
+    """Run --version, interrupted at that call; 0: not interrupted, with the number of calls on stderr."""
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(INTERRUPTED)
     path = os.pathsep.join(filter(None, (str(folder / "site"), os.environ.get("PYTHONPATH"))))
@@ -56,7 +56,7 @@ def version(command: list[str], folder: Path, interrupted_at: int) -> subprocess
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> int:
-    """How many there are, which depends on the versions of Python, typer and rich."""
+    """Return the number of calls, which depends on the versions of Python, typer and rich."""
     ran = version([sys.executable, "-m", "mpscnn"], tmp_path_factory.mktemp("questions"), 0)
     assert ran.returncode == 0
     return int(ran.stderr)
@@ -64,7 +64,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> int:
 
 @pytest.mark.parametrize("part", [0, 0.1, 0.3, 0.6, 0.95])
 def test_ctrl_c_while_modules_are_imported(command: list[str], part: float, questions: int, tmp_path: Path) -> None:
-    """From the extension to the last modules of typer and rich."""
+    """Parts of the range from the extension to the last modules of typer and rich."""
     assert questions > 100
     ran = version(command, tmp_path, 1 + int(part * questions))
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
@@ -87,7 +87,7 @@ def test_ctrl_c_at_work(command: list[str], classifier: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["info"], ["info", "--json"], ["--help"]])
 def test_a_pipe_that_is_not_read(command: list[str], arguments: list[str], tmp_path: Path) -> None:
-    """As cat, ls and grep end: by SIGPIPE, 141 in a shell."""
+    """The process ends like cat, ls and grep: by SIGPIPE, status 141 in a shell."""
     reading, writing = os.pipe()
     os.close(reading)
     with (tmp_path / "err").open("w") as err:

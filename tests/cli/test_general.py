@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every command: exit status, where messages go, what errors look like."""
+"""Common to all commands: exit status, streams of messages, format of errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_traceback_where_asked_for(run, unsupported: Path) -> None:
     ran = run("info", unsupported, "--traceback")
     assert ran.status == 1
     assert "Traceback (most recent call last)" in ran.err
-    assert "Traceback" not in run("info", unsupported).err  # and for that command alone
+    assert "Traceback" not in run("info", unsupported).err  # and only for that command
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -120,7 +120,7 @@ def test_as_a_module() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error(classifier: Path) -> None:
-    # stdout is closed at once: what is written to it is lost, and nothing is said about it.
+    # stdout is closed at once: the remaining output is lost, without a message.
     ran = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m mpscnn info {classifier} --json | head -c 1"],
         capture_output=True,
@@ -156,7 +156,7 @@ def test_odd_file_names(run, classifier: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(console, "_PATIENCE_SECONDS", 0.0)
     model = classifier.rename(classifier.parent / f"{name}.onnx")
     shown = name.encode("utf-8", "backslashreplace").decode()
-    if name != "\udcff":  # which the package onnx does not take
+    if name != "\udcff":  # not supported by the package onnx
         ran = run("info", model)
         assert ran.status == 0
         assert f"{shown}.onnx" in ran.out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The picture of a network: boxes do not overlap, edges run downwards, chains share a box."""
+"""Plot of a network: boxes do not overlap, edges run downwards, chains share a box."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def graph_of(edges: dict[str, str]) -> Graph:
-    """Nodes by name with the names of their sources: "a b" adds them, more are concatenated. "x" is the input."""
+    """Return a graph of nodes by name, with their sources: "a b" adds two, more are concatenated; "x": input."""
     graph = Graph()
     graph.input("x", height=4, width=4, channels=4)
     read = set()
@@ -50,7 +50,7 @@ GRAPHS = {
 
 
 class Picture:
-    """Boxes (left, top, width, height) with the names in them, and edges as their points."""
+    """Boxes (left, top, width, height) by the names in them, and edges as points."""
 
     def __init__(self, text: str) -> None:
         root = ElementTree.fromstring(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each command that takes a model, with a file of torch.export.save."""
+"""Every command that reads a model, with a file written by torch.export.save."""
 
 from __future__ import annotations
 

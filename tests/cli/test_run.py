@@ -22,7 +22,7 @@ def pixels(path: Path) -> np.ndarray:
 
 
 def scores(model: Path, path: Path, **options: object) -> np.ndarray:
-    """Of one picture, as a program would have it."""
+    """Return the scores of one image, computed through the Python interface."""
     return mpscnn.load(model, **options)(np.ascontiguousarray(pixels(path)[None].transpose(0, 3, 1, 2)))[0]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn verify, and mpscnn.verify behind it: the first layer that differs is found."""
+"""mpscnn verify and mpscnn.verify: they find the first layer that differs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_agreement(run, classifier: Path, against: str, optimize: list[str]) -> 
         assert layers[:3] == ["b_node", "c_node", "e_node"]
     assert layers[-1] == "y"
     assert [row["shape"] for row in ran.json["rows"]][-1] == [2, 10]
-    # Global pooling takes two kernels, and the first of them computes nothing that the model has.
+    # Global pooling takes two kernels, the first of which has no counterpart in the model.
     assert len(ran.json["unmatched"]) == (0 if against == "kernels" else 1)
 
 
@@ -56,7 +56,7 @@ def test_differences_are_the_exit_status(run, classifier: Path) -> None:
 
 
 def broken(model: Path, name: str, parameter: str, change: float, **options: object) -> mpscnn.Network:
-    """The network with one value of one parameter changed."""
+    """Return the network with one value of one parameter changed."""
     graph = mpscnn.importing.read(model)
     for place, one in enumerate(graph.nodes):
         if one.name == name:
@@ -83,7 +83,7 @@ def test_a_difference_in_one_channel_of_a_deep_layer(classifier: Path) -> None:
     assert found.first is not None
     assert found.first.name == "y_node"
     assert found.first.difference == pytest.approx(0.5, rel=1e-3)
-    assert [row.differs for row in found.rows][-2:] == [True, True]  # the layer, and the output that it is
+    assert [row.differs for row in found.rows][-2:] == [True, True]  # the layer, and the output that it produces
 
 
 def test_numbers_that_are_none_differ(classifier: Path) -> None:
@@ -137,7 +137,7 @@ def test_other_files_have_no_onnx_to_look_into(run, classifier: Path, tmp_path: 
     file = tmp_path / "out.mpscnn"
     assert run("convert", classifier, file).status == 0
     assert run("verify", file, "--against", "reference", "--input-shape", "1x3x16x12").status == 2
-    assert run("verify", file, "--input-shape", "1x3x16x12").status == 0  # kernel by kernel
+    assert run("verify", file, "--input-shape", "1x3x16x12").status == 0  # against the kernels one by one
 
 
 @pytest.mark.parametrize("extents", [(4, 4, 4), (1, 6, 6), (6, 1, 6), (6, 6, 1)])

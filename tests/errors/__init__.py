@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong input: a Python exception of the right type, whose sentence has the name, the value given and the limit.
+"""Wrong input: a Python exception of the right type, whose message has the name, the value and the limit.
 
-One file per subject. Rows of wrong calls of kernels stand in lists called ROWS; check_row() tries one.
+One file per subject. Lists named ROWS have rows of wrong calls of kernels; check_row() tests one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VALUES = ("gamma", "beta", "mean", "variance")
 
 
 class Array:
-    """An array that a row asks for."""
+    """An array to be made for a row."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str = "float32", read_only: bool = False) -> None:
         self.shape, self.dtype, self.read_only = shape, dtype, read_only
@@ -39,11 +39,11 @@ class Array:
 
 
 class Error:
-    """One wrong call: parameters of the kernel; `x`, `second`, `out`, `dtype` are the call's. Without `x` the kernel is
-    refused.
+    """One wrong call. `x`, `second`, `out`, `dtype` are arguments of the call, all others parameters of the kernel.
+    Without `x`, making the kernel fails.
 
-    Of gradient kernels `x` and `second` are the sources in their order, `encoded` is the shape of all sources of the
-    forward encode that leaves the state, and `statistics` names what a state of batch normalization has been through.
+    For gradient kernels, `x` and `second` are the sources in order; `encoded` is the shape of all sources of the
+    forward encode that creates the state, and `statistics` names the history of a batch normalization's state.
 
     A tuple for `weight`, `bias`, `x`, `second`, `out`, `ranges`, `lookup_table`, `data` and VALUES is the shape of a
     float32 array.
@@ -59,7 +59,7 @@ class Error:
         return f"Error({', '.join([self.kernel, *(f'{name}={value!r}' for name, value in self.given.items())])})"
 
     def values(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(parameters of the kernel, arguments of the call)."""
+        """Return (parameters of the kernel, arguments of the call)."""
         made = dict(self.given)
         for name, value in made.items():
             if isinstance(value, tuple) and name in self.ARRAYS:
@@ -69,12 +69,12 @@ class Error:
 
 
 def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
-    """A source that this kernel takes, unless its properties ask for more."""
+    """Return a source that the kernel accepts, unless its properties require a larger one."""
     source = kernel.data_source
     if source is None:
         neuron = kernel.neuron_descriptor
         return random((1, 6, 5, len(neuron.data) if neuron and len(neuron.data) else 4))
-    if not hasattr(source, "descriptor"):  # of normalization
+    if not hasattr(source, "descriptor"):  # normalization
         return random((2, 9, 11, source.channels))
     d = source.descriptor
     covers = isinstance(kernel, (mpscnn.BinaryFullyConnected, mpscnn.FullyConnected))
@@ -83,18 +83,18 @@ def good_source(kernel: mpscnn.Kernel) -> np.ndarray:
 
 
 def canary() -> None:
-    """A kernel that has nothing to do with the error."""
+    """Check a kernel unrelated to the error."""
     x = random((1, 6, 5, 4))
     np.testing.assert_array_equal(mpscnn.NeuronReLU()(x), np.maximum(x, 0))
 
 
 BY_NAME = {row["name"]: row for row in _core.kernel_table()}
 OF_GRADIENTS = ("clip_rect", "destination_feature_channel_offset", "gradient_option", "label")
-"""What a gradient has for itself; the rest is its forward kernel's."""
+"""Parameters that a gradient has itself; the others are its forward kernel's."""
 
 
 def batch_state(history: str) -> mpscnn.BatchNormalizationState:
-    """Of X, when its kernels have been encoded up to a point."""
+    """Return a state of X with this history of encodes."""
     x, state = random(X), mpscnn.BatchNormalizationState(X[3])
     if history != "new":
         mpscnn.BatchNormalizationStatistics()(x, state)
@@ -105,7 +105,7 @@ def batch_state(history: str) -> mpscnn.BatchNormalizationState:
 
 
 def gradients_of(name: str, parameters: dict[str, Any], source: int) -> tuple[Any, mpscnn.Kernel]:
-    """(forward kernel, the gradient with respect to one of its sources); batch normalization's are their own."""
+    """Return (forward kernel, gradient by a source); batch normalization's gradients have no forward kernel."""
     forward_name = BY_NAME[name]["forward"]
     if not forward_name:
         return None, getattr(mpscnn, name)(**parameters)
@@ -114,7 +114,7 @@ def gradients_of(name: str, parameters: dict[str, Any], source: int) -> tuple[An
 
 
 def good_gradient(name: str, forward: Any, kernel: Any) -> np.ndarray:
-    """What a gradient kernel computes when all is well."""
+    """Return the gradient of a valid call."""
     if forward is None:
         x = random(X)
         found = kernel(x, x, batch_state("gradients"))
@@ -122,11 +122,11 @@ def good_gradient(name: str, forward: Any, kernel: Any) -> np.ndarray:
     x = good_source(forward)
     y, state = forward(*[x] * len(BY_NAME[BY_NAME[name]["forward"]]["sources"]), with_state=True)
     found = kernel(np.ones_like(y), y if "y" in BY_NAME[name]["sources"] else x, state)
-    return (found != 0) == (y != 0) if name == "DropoutGradient" else found  # each encode has a mask of its own
+    return (found != 0) == (y != 0) if name == "DropoutGradient" else found  # each encode has its own mask
 
 
 def check_gradient(row: Error, parameters: dict[str, Any], call: dict[str, Any]) -> None:
-    """A wrong call of a gradient kernel."""
+    """Check a wrong call of a gradient kernel."""
     source = int(parameters.pop("of", None) == "b")
     forward, kernel = gradients_of(row.kernel, parameters, source)
     own = {name: value for name, value in parameters.items() if forward is not None and name in OF_GRADIENTS}
@@ -149,7 +149,7 @@ def check_gradient(row: Error, parameters: dict[str, Any], call: dict[str, Any])
 
 
 def check_row(row: Error) -> None:
-    """The kernel or its call is refused as the row says; and the kernel is none the worse for it."""
+    """Check that the kernel or its call raises as the row expects, and that the kernel still works."""
     parameters, call = row.values()
     cls = getattr(mpscnn, row.kernel)
     if not call:
@@ -162,13 +162,13 @@ def check_row(row: Error) -> None:
         sources = [call.pop(name) for name in ("x", "second") if name in call]
         with pytest.raises(row.raises, match=row.match):
             kernel(*sources, **call)
-        # The kernel is as it was: without its properties, which may be what is wrong, it computes what a new one does.
+        # The kernel is unchanged: without its properties, which may be the error, it computes the result of a new one.
         common = {spec["name"] for specs in mpscnn.kernels._COMMON.values() for spec in specs}
         for name in common & parameters.keys():
             setattr(kernel, name, getattr(cls(**{k: v for k, v in parameters.items() if k not in common}), name))
         fresh = cls(**{name: value for name, value in parameters.items() if name not in common})
         good = good_source(kernel)
-        if parameters.get("padding") == 6:  # leaves nothing of the usual size
+        if parameters.get("padding") == 6:  # leaves no pixels of the usual size
             good = random((1, 20, 20, good.shape[3]))
         many = [good] * (2 if isinstance(kernel, mpscnn.BinaryKernel) else 1)
         results = [one(*many) for one in (kernel, fresh)]

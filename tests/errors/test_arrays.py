@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any strides, and what must not be written."""
+"""Arrays of any strides, and memory that must not be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from . import W, X
 
 
 def test_padding_lanes_of_nan_stay_outside() -> None:
-    """Between the pixels, beside the rows and in the channels that are not read, there are NaN only."""
+    """Between the pixels, after the rows and in the unread channels, everything is NaN."""
     store = np.full((2, 9, 13, 16), np.nan, np.float32)
     x = store[:, 1:8, 2:11, 4:10]
     x[...] = random(x.shape)
@@ -50,7 +50,7 @@ def test_channel_offsets_read_no_nan() -> None:
 
 
 def test_channels_of_out_that_are_kept_where_it_is_copied() -> None:
-    """Of an array that no image shares."""
+    """The array cannot be shared with an image."""
     store = np.full((1, 20, 3, 5), np.nan, np.float32)
     out = store.transpose(0, 2, 3, 1)
     x, weight = random((1, 5, 7, 4)), random(W)

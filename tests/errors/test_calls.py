@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources and destinations that a kernel does not take."""
+"""Sources and destinations that a kernel refuses."""
 
 from __future__ import annotations
 

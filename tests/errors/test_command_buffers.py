@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command buffers out of order; arguments that do not fit each other."""
+"""Command buffers used in the wrong order; arguments that do not match."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_encoding_to_a_committed_command_buffer() -> None:
 
 
 def test_two_threads_committing_one_command_buffer() -> None:
-    """One of them commits; the others are told."""
+    """One of them commits; the others get an exception."""
     for _ in range(20):
         commands = mpscnn.CommandBuffer()
         outcomes: list[str] = []

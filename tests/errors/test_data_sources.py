@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sources and descriptors that are wrong, or that fail."""
+"""Invalid data sources and descriptors, and data sources that fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OHWI = (8, 3, 3, 4)
 
 
 class UnlikelyError(Exception):
-    """Nothing else raises this."""
+    """Raised only here."""
 
 
 @pytest.mark.parametrize("method", ["load", "purge"])
@@ -90,7 +90,7 @@ def test_a_data_source_whose_load_declines() -> None:
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
 def test_a_data_source_that_fails_later(fails_at: int) -> None:
-    """However often MPS loads: the failure of any load is the caller's to see, and no load stays without its purge."""
+    """However often MPS loads, the caller gets the failure of any load, and every load has its purge."""
 
     class Fails(Source):
         def load(self) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw files of weights that are not what they should be."""
+"""Invalid raw files of weights."""
 
 from __future__ import annotations
 

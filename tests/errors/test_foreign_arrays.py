@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of other libraries whose descriptions are wrong: an exception, before any memory is read."""
+"""Arrays of other libraries with wrong descriptions: an exception before any memory is read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Exporter:
-    """(1, 5, 7, 4) float32 in a DLPack capsule, but for the fields that are given."""
+    """(1, 5, 7, 4) float32 in a DLPack capsule, with the given fields replaced."""
 
     def __init__(self, **fields: Any) -> None:
         self.array = random((1, 5, 7, 4))

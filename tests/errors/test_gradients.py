@@ -13,7 +13,7 @@ import mpscnn
 from . import BY_NAME, Array, Error, X, check_row
 
 ONES = np.ones(4, np.float32)
-# What the forward kernel needs, and the shape of its result for X.
+# Parameters of each forward kernel, and the shape of its result for X.
 MADE: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "Add": ({}, X),
     "Convolution": ({"weight": (8, 4, 3, 3)}, (1, 3, 5, 8)),
@@ -43,7 +43,7 @@ NEED_NOTHING = ("Add", "CrossChannelNormalization", "Dropout", "LogSoftMax", "Mu
 
 
 def _of_forward(forward: str) -> list[Error]:
-    """What is wrong whatever the forward kernel is."""
+    """Return the errors that all forward kernels have in common."""
     made, y = MADE[forward]
     name = f"{forward}Gradient"
     second = BY_NAME[name]["sources"][1]
@@ -137,7 +137,7 @@ def _of_forward(forward: str) -> list[Error]:
 
 ROWS = [
     *[error for forward in MADE for error in _of_forward(forward)],
-    # As of the forward kernels.
+    # The same errors as for forward kernels.
     *[
         Error(
             f"{forward}Gradient", kernel_size=0, raises=ValueError, match=r"kernel_size \(0.*\) is less than the minim"
@@ -218,7 +218,7 @@ ROWS = [
         )
         for forward in ("SoftMax", "LogSoftMax")
     ],
-    # Batch normalization's states.
+    # States of batch normalization.
     *[
         row
         for name in ("BatchNormalizationGradient", "BatchNormalizationStatisticsGradient")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images and buffers that cannot be had: shapes, dtypes, sizes."""
+"""Images and buffers that cannot be created: shapes, dtypes, sizes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_image_dtypes(dtype: str) -> None:
         mpscnn.Image.from_array(np.zeros((1, 2, 3, 4), dtype))
 
 
-# Arrays whose element types images lack, and what makes float32 of them.
+# Arrays of element types that images lack, and the conversion to float32.
 OTHER_TYPES: dict[str, tuple[Callable[[], Any], str]] = {
     "float64": (lambda: np.ones(X), 'array.astype("float32")'),
     "int64": (lambda: np.ones(X, np.int64), 'array.astype("float32")'),
@@ -109,7 +109,7 @@ def test_what_converts_an_array_of_another_type(kind: str) -> None:
 
 
 def test_results_of_another_type() -> None:
-    """No conversion helps: the copy would be written."""
+    """Converting does not help: the result would be written to the copy."""
     x = np.ones(X, np.float32)
     for out in (np.ones(X), torch().ones(X, dtype=torch().bfloat16)):
         for call in (mpscnn.NeuronReLU(), network()):
@@ -120,7 +120,7 @@ def test_results_of_another_type() -> None:
 
 
 def test_an_array_larger_than_memory_is_refused_before_it_is_touched() -> None:
-    """A broadcast array claims any size without having it."""
+    """A broadcast array can have any size without memory."""
     huge = np.broadcast_to(np.float32(1), (1, 2**20, 2**20, 4))
     for call in (mpscnn.NeuronReLU(), mpscnn.Image.from_array, mpscnn.Convolution(random(W))):
         with pytest.raises(MemoryError, match=r"\(1, 1048576, 1048576, 4\) of float32 needs 17592186044416 bytes"):
@@ -132,7 +132,7 @@ def test_an_array_larger_than_memory_is_refused_before_it_is_touched() -> None:
 
 
 def test_a_result_larger_than_memory() -> None:
-    """The source fits; what the kernel makes of it does not."""
+    """The source fits, the kernel's result does not."""
     kernel = mpscnn.ConvolutionTranspose(random((4, 4, 1, 1)), stride=60000)
     with pytest.raises(MemoryError, match=r"needs \d+ bytes, more than"):
         kernel(random((1, 40, 40, 4)))

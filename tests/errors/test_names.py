@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of kernels, attributes and activations; numbers that are none."""
+"""Unknown names of kernels, attributes and activations; values that are not numbers."""
 
 from __future__ import annotations
 

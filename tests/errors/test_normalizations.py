@@ -244,7 +244,7 @@ def test_reloads_that_do_not_fit() -> None:
 
 
 class UnlikelyError(Exception):
-    """Nothing else raises this."""
+    """Raised only here."""
 
 
 @pytest.mark.parametrize("kernel", BY_VALUES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors by the thousand."""
+"""Thousands of errors in one process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support import counts_memory, run_python
 
 @counts_memory
 def test_a_storm_of_errors_leaks_nothing_and_ends_nothing() -> None:
-    """Every row in turn, many times, in a process that then still computes and ends by itself."""
+    """Every row many times, in a process that still computes afterwards and exits normally."""
     run_python(
         """
         import gc, sys

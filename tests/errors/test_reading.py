@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images that must not be read now, or not any more."""
+"""Images that must not be read yet, or no longer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_reading_before_the_command_buffer_has_completed() -> None:
 
 
 def test_reading_around_a_channel_view_before_completion() -> None:
-    """Views of one image know of each other's writers."""
+    """Views of one image share their writers."""
     whole = mpscnn.Image((1, 5, 7, 8))
     whole.write(random((1, 5, 7, 8)))
     part, x = whole.channels(4, 4), random(X)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of all files together."""
+"""Checks on the rows of all files."""
 
 from __future__ import annotations
 

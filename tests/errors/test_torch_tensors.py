@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of PyTorch's that are not what their memory says, or have none."""
+"""PyTorch tensors whose values differ from their memory, or that have no memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPE = (1, 5, 7, 4)
 
 
 def negated(values: torch.Tensor) -> torch.Tensor:
-    """The same values; in memory they have the other sign."""
+    """Return the same values, stored with the opposite sign."""
     view = torch.complex(torch.zeros_like(values), -values).conj().imag
     assert view.is_neg()
     assert torch.equal(view, values)
@@ -82,7 +82,7 @@ def test_one_out_for_two_results() -> None:
 
 
 def test_tensors_without_memory() -> None:
-    """In a process of its own, which reading address 0 would end."""
+    """In a separate process, which reading address 0 would end."""
     output = run_python(
         """
         import warnings
