@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of all tests. Nothing here imports mpscnn before a test asks for it."""
+"""Fixtures of all tests. Imports mpscnn only when a test needs it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ import pytest
 if TYPE_CHECKING:
     import mpscnn
 
-# Device.name of the engine that checks and computes nothing.
+# Device.name of the engine that checks arguments and computes nothing.
 NULL_DEVICE = "null device"
 QUICK_CASES = 3
 SLOW = (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Two cores, and the process may share them: more threads than cores make every small case slower.
+    # With more threads than available cores, every small case becomes slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if "clang_rt" in os.environ.get("LD_PRELOAD", ""):
-        # It opens a library with RTLD_DEEPBIND, which ends a sanitized process.
+        # Importing openvino opens a library with RTLD_DEEPBIND, which ends a sanitized process.
         sys.modules["openvino"] = None  # type: ignore[assignment]
-    # Shells have programs in the background ignore Ctrl-C, and those that tests start would inherit that.
+    # Shells start background programs with Ctrl-C ignored, and programs started by tests would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collecting makes a million objects that all stay, which the collector would go through again and again."""
+    """Disable the garbage collector, which would scan a million permanent objects of the collection repeatedly."""
     gc.disable()
     try:
         return (yield)
@@ -49,7 +49,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of slow.txt get the marker; MPSCNN_TIER=quick keeps QUICK_CASES of the others' cases, evenly spread."""
+    """Mark the tests of slow.txt; with MPSCNN_TIER=quick, keep QUICK_CASES evenly spread cases of each other test."""
     slow = set(SLOW)
     for item in items:
         if item.nodeid.partition("[")[0] in slow:
@@ -71,11 +71,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def _young_objects() -> None:
-    """gc.collect() in a module's tests looks at what has been made since the module began.
+    """Limit gc.collect() in a module's tests to objects made since the module began.
 
-    PyTorch, ONNX and what tracing leaves keep half a million objects, a second for each collection. Garbage of earlier
-    modules goes first; an object that is frozen is still freed with its last reference. What is part of a cycle made
-    before, at import or by a fixture of the session, is not collected any more: leak tests make their own objects.
+    PyTorch, ONNX and traces hold half a million objects, a second per collection. Garbage of earlier modules is
+    collected first; frozen objects are still freed with their last reference. Cycles that include older objects, from
+    imports or session fixtures, are no longer collected: leak tests make their own objects.
     """
     gc.collect()
     gc.freeze()
@@ -83,7 +83,7 @@ def _young_objects() -> None:
 
 @pytest.fixture(autouse=True)
 def _seeds(request: pytest.FixtureRequest) -> None:
-    """The same random numbers for a test, whichever tests run before it."""
+    """Seed each test with the same random numbers, regardless of the tests before it."""
     seed = zlib.crc32(request.node.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (for libraries that use it)
@@ -91,9 +91,9 @@ def _seeds(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(autouse=True)
 def _temporaries_were_read() -> Iterator[None]:
-    """MPSCNN_DEVICE=apple: a temporary image that was freed unread fails the test, as Metal's validation would.
+    """MPSCNN_DEVICE=apple: a temporary image freed unread fails the test, as under Metal's validation.
 
-    The next command buffer that is made raises what the device has noted.
+    The next command buffer raises the recorded breach.
     """
     yield
     if os.environ.get("MPSCNN_DEVICE") == "apple" and "mpscnn" in sys.modules:
@@ -102,13 +102,13 @@ def _temporaries_were_read() -> Iterator[None]:
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """Seeded by the test's id."""
+    """Random numbers seeded by the test's id."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(scope="session")
 def device() -> mpscnn.Device:
-    """The default device: the one that computes."""
+    """The default device, which computes."""
     import mpscnn
 
     return mpscnn.Device()
@@ -116,7 +116,7 @@ def device() -> mpscnn.Device:
 
 @pytest.fixture(scope="session")
 def null_device() -> mpscnn.Device:
-    """Checks everything, computes nothing."""
+    """The device that checks arguments and computes nothing."""
     import mpscnn
 
     for candidate in mpscnn.Device.all():
@@ -127,14 +127,14 @@ def null_device() -> mpscnn.Device:
 
 @pytest.fixture(params=["default", "null"])
 def engine(request: pytest.FixtureRequest) -> mpscnn.Device:
-    """Each engine in turn, for what does not depend on numbers: shapes, errors, lifetimes."""
+    """Each engine in turn, for tests that do not depend on values: shapes, errors, lifetimes."""
     name = {"default": "device", "null": "null_device"}[request.param]
     device: mpscnn.Device = request.getfixturevalue(name)
     return device
 
 
 class NoLeak:
-    """Memory of a device before and after. Devices give back what a completed command buffer held a moment later."""
+    """Device memory before and after a block. Devices free the memory of a completed command buffer a moment later."""
 
     def __init__(self, device: mpscnn.Device) -> None:
         self.device = device
@@ -153,14 +153,14 @@ class NoLeak:
 
 @pytest.fixture
 def no_leak(device: mpscnn.Device) -> NoLeak:
-    """`with no_leak(): ...` fails when the block leaves memory of the device in use."""
+    """`with no_leak(): ...` fails if the block leaves device memory in use."""
     return NoLeak(device)
 
 
 class Guarded:
-    """An array to write into, in the middle of memory that nobody may write.
+    """An array for results, inside a larger block that must not change.
 
-    All of it is filled with a pattern: NaN, or 0xA5 bytes for unsigned integers. `view` as in cases.viewed().
+    The block is filled with a pattern: NaN, or 0xA5 bytes for unsigned integers. `view` as in cases.viewed().
     """
 
     def __init__(self, shape: tuple[int, int, int, int], dtype: str, view: str = "dense") -> None:
@@ -197,7 +197,7 @@ class Guarded:
         assert np.shares_memory(self.array, self._memory)
 
     def check(self, region: tuple[slice, ...] | None = None) -> None:
-        """Nothing outside of the array has changed, and nothing in it outside of `region`."""
+        """Check that only `region` of the array has changed."""
         if region is not None:
             self._written[...] = False
             self._written[region] = True
@@ -208,5 +208,5 @@ class Guarded:
 
 @pytest.fixture
 def guarded() -> type[Guarded]:
-    """Guarded(shape, dtype, view="dense"): see there."""
+    """The class Guarded(shape, dtype, view="dense")."""
     return Guarded

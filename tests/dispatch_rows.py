@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels, gradients, losses and optimizers on small images, for each list of implementations of the engine.
+"""Kernels, gradients, losses and optimizers on small images, for every list of implementations of the engine.
 
-A server of test_dispatch.py: serve() has its protocol.
+A server for test_dispatch.py; serve() describes the protocol.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_ROWS = 12  # of a kernel
 
 
 def spread(rows: list[Any]) -> list[Any]:
-    """At most MOST_ROWS rows of each kernel, the first and the last among them."""
+    """Return at most MOST_ROWS rows of each kernel, including the first and the last."""
     of_kernel: dict[str, list[Any]] = {}
     for row in rows:
         of_kernel.setdefault(row[0].kernel, []).append(row)
@@ -52,7 +52,7 @@ def gradients() -> Iterator[tuple[str, Array]]:
 
 
 def pooling() -> Iterator[tuple[str, Array]]:
-    """Windows that overlap or not, more than one thread's and less, many columns of many channels."""
+    """Yield poolings with and without overlap, with more and less than one thread's work, with many columns."""
     x = np.random.default_rng(3).normal(size=(2, 16, 16, 70)).astype(np.float32)
     for size, stride in (((2, 2), (2, 2)), ((3, 3), (1, 1)), ((8, 8), (4, 4))):
         for kind in (mpscnn.PoolingMax, mpscnn.PoolingAverage):
@@ -115,9 +115,9 @@ def save(path: str) -> None:
 
 
 def serve() -> None:
-    """Answer each line, "name path", with the exit status of the run that writes path.npz and path.trace.
+    """Answer each line "name path" with the exit status of a run that writes path.npz and path.trace.
 
-    Importing PyTorch takes ten times as long as the rows: each line has a fork, before anything reads the environment.
+    Importing PyTorch takes ten times as long as the rows: fork for each line, before the environment is read.
     """
     for line in sys.stdin:
         name, path = line.split()

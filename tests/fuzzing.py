@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long tests look for input that breaks something.
+"""Duration and number of examples of fuzz tests.
 
-In the suite a few examples, always the same. With MPSCNN_FUZZ_SECONDS=600 new ones for so long, of each file; its tests
-share that time, and print how many examples they saw (pytest -s).
+By default, a few examples, always the same. MPSCNN_FUZZ_SECONDS=600 searches new ones in each file for that time,
+shared by the file's tests, which print the number of examples (pytest -s).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECONDS = float(os.environ.get("MPSCNN_FUZZ_SECONDS", "0"))
 
 
 class Seeds:
-    """Numbers for which a test has failed once, in a file of the corpus."""
+    """Seeds with which a test has failed, in a file of the corpus."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class Seeds:
 
     @contextmanager
     def keep(self, seed: int) -> Iterator[None]:
-        """A long search writes down the number if the block fails."""
+        """Append the seed if the block fails, in a long search."""
         try:
             yield
         except Exception:
@@ -50,7 +50,7 @@ class Fuzz:
     def given(
         self, examples: int, *strategies: Any, **named: Any
     ) -> Callable[[Callable[..., None]], Callable[[], None]]:
-        """As hypothesis.given, with so many examples."""
+        """Like hypothesis.given, with this number of examples."""
 
         def decorate(test: Callable[..., None]) -> Callable[[], None]:
             count = 0
@@ -80,7 +80,7 @@ class Fuzz:
         return decorate
 
     def seeds(self, examples: int, seconds: float = 10) -> Callable[[Callable[[int], None]], Callable[[], None]]:
-        """The test is called with numbers, and all of those that fail are named. In the suite for `seconds` at most."""
+        """Call the test with seeds, and report all that fail; by default for at most `seconds`."""
 
         def decorate(test: Callable[[int], None]) -> Callable[[], None]:
             def run() -> None:

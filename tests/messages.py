@@ -13,12 +13,12 @@ from typing import Any
 import mpscnn  # noqa: F401  (loads the runtime and the classes)
 
 _KEPT: list[Any] = []
-"""Functions that the runtime calls from now on."""
+"""Functions that the runtime may call at any time."""
 
 
 @cache
 def _runtime() -> ctypes.CDLL:
-    """The library that is loaded already, wherever it is from."""
+    """Return the library that is already loaded, from any path."""
     maps = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
     paths = {fields[5] for fields in maps if len(fields) == 6}
     library = ctypes.CDLL(next(path for path in paths if Path(path).name.startswith("libobjc")))
@@ -37,7 +37,7 @@ def _runtime() -> ctypes.CDLL:
 
 
 def _method(name: str) -> tuple[int, int]:
-    """Class and selector."""
+    """Return class and selector."""
     kind, selector = name[2:-1].split()
     library = _runtime()
     owner = (library.objc_getMetaClass if name.startswith("+") else library.objc_getClass)(kind.encode())
@@ -48,9 +48,9 @@ def _method(name: str) -> tuple[int, int]:
 def replace(
     method: str, result: Any, arguments: list[Any], make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> int:
-    """`-[Class name:]` or `+[Class name:]` becomes make(original); both take self, the selector and the arguments.
+    """Replace `-[Class name:]` or `+[Class name:]` by make(original); both take self, the selector and the arguments.
 
-    Returns what put_back() takes. The class has the method itself: GCC's runtime does not replace inherited ones.
+    Returns the argument of put_back(). The class must define the method: GCC's runtime cannot replace inherited ones.
     """
     owner, selector = _method(method)
     prototype = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p, *arguments)
@@ -67,12 +67,12 @@ def put_back(method: str, implementation: int) -> None:
 
 
 def name_of(selector: int) -> str:
-    """Of a SEL among the arguments."""
+    """Return the name of a SEL argument."""
     return _runtime().sel_getName(selector).decode()
 
 
 def send(receiver: int, selector: str, result: Any, *arguments: tuple[Any, Any]) -> Any:
-    """[receiver selector], with the type and the value of each argument."""
+    """Send [receiver selector], with type and value of each argument."""
     library = _runtime()
     name = library.sel_registerName(selector.encode())
     prototype = ctypes.CFUNCTYPE(result, ctypes.c_void_p, ctypes.c_void_p, *(kind for kind, _ in arguments))
@@ -81,7 +81,7 @@ def send(receiver: int, selector: str, result: Any, *arguments: tuple[Any, Any])
 
 
 def commit_behind_event(commit: Callable[[], None]) -> Callable[[], None]:
-    """What is committed waits for an event, and holds up what comes behind it. Returns what raises the event."""
+    """Make committed work, and the work after it, wait for an event. Return a function that signals the event."""
     pointer, value, method = ctypes.c_void_p, ctypes.c_ulonglong, "-[MTLCommandBufferOnEngine commit]"
     events: list[int] = []
     thread = threading.get_ident()
@@ -103,7 +103,7 @@ def commit_behind_event(commit: Callable[[], None]) -> Callable[[], None]:
 
     def go() -> None:
         try:
-            event = events.pop()  # once, whichever thread comes first
+            event = events.pop()  # once, by the first thread
         except IndexError:
             return
         send(event, "setSignaledValue:", None, (value, 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several test files share: seeded arrays, references in float64, work that is held back, other processes."""
+"""Shared by several test files: seeded arrays, references in float64, a queue that is held, other processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SANITIZED = "clang_rt" in os.environ.get("LD_PRELOAD", "")
 """Whether the extension runs under a sanitizer (tools/sanitized.sh)."""
 
 APPLE = os.environ.get("MPSCNN_DEVICE") == "apple"
-"""Whether openmps behaves as Apple's devices do (make test-apple)."""
+"""Whether openmps behaves like Apple's devices (make test-apple)."""
 
 
 ENGINE = os.environ.get("MPSCNN_ENGINE", "cpu")
@@ -37,7 +37,7 @@ shares_images = pytest.mark.skipif(APPLE or ENGINE == "split", reason="images of
 
 
 def only_openmps(reason: str) -> pytest.MarkDecorator:
-    """For tests of what openmps has beyond Apple's interface, or does otherwise."""
+    """For tests of openmps's extensions of Apple's interface and of its differences from it."""
     return pytest.mark.skipif(APPLE, reason=f"MPSCNN_DEVICE=apple: {reason}")
 
 
@@ -50,7 +50,7 @@ counts_memory = pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps memory t
 
 
 def random(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
-    """Normal numbers, or all codes of an integer type; the same for the same arguments."""
+    """Return normal numbers, or all codes of an integer type; the same for the same arguments."""
     rng = np.random.default_rng([seed, *shape])
     if np.dtype(dtype).kind in "ui":
         return rng.integers(0, min(np.iinfo(dtype).max, 65535), shape, dtype=dtype, endpoint=True)
@@ -58,7 +58,7 @@ def random(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDA
 
 
 def conv2d(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None = None, **options: Any) -> NDArray[Any]:
-    """PyTorch's convolution in float64 of (N, H, W, C) with OIHW weights."""
+    """Return PyTorch's convolution in float64 of (N, H, W, C) with OIHW weights."""
     source = torch.from_numpy(np.ascontiguousarray(x, np.float64)).permute(0, 3, 1, 2)
     offsets = None if bias is None else torch.from_numpy(np.asarray(bias, np.float64))
     kernel = torch.from_numpy(np.ascontiguousarray(weight, np.float64))
@@ -66,7 +66,7 @@ def conv2d(x: NDArray[Any], weight: NDArray[Any], bias: NDArray[Any] | None = No
 
 
 def assert_close(actual: Any, expected: Any, relative: float = 1e-5) -> None:
-    """Largest difference against the largest value expected: what rounding in another order explains."""
+    """Compare the largest difference with the largest expected value: sums in another order differ by rounding."""
     actual, expected = np.asarray(actual, np.float64), np.asarray(expected, np.float64)
     assert actual.shape == expected.shape
     assert np.isfinite(actual).all(), f"{(~np.isfinite(actual)).sum()} of {actual.size} values are not finite"
@@ -79,7 +79,7 @@ def address(array: NDArray[Any]) -> int:
 
 
 class _GateOfEvent(threading.Event):
-    """What raises an event of Metal's when it is set."""
+    """A gate that signals one of Metal's events when it is set."""
 
     def __init__(self, go: Callable[[], None]) -> None:
         super().__init__()
@@ -92,10 +92,10 @@ class _GateOfEvent(threading.Event):
 
 @contextlib.contextmanager
 def held_queue(device: mpscnn.Device | None = None) -> Iterator[threading.Event]:
-    """The device's queue waits in a completion handler, so what is committed inside cannot complete before the exit.
+    """Hold the device's queue in a completion handler: work committed inside does not complete before the exit.
 
-    Setting the event that is handed out lets the queue go earlier. openmps calls handlers on the thread that does the
-    work, here the queue's own; Apple's devices do not, and a command buffer waits for an event there.
+    Setting the yielded event releases the queue earlier. openmps calls handlers on the thread that does the work, here
+    the queue's own; Apple's devices do not, so there a command buffer waits for an event.
     """
     blocker = mpscnn.CommandBuffer(device)
     if APPLE:
@@ -118,7 +118,7 @@ def held_queue(device: mpscnn.Device | None = None) -> Iterator[threading.Event]
 
 
 def run_python(code: str, *arguments: str, timeout: float = 120, **environment: str) -> str:
-    """The output of a program in a process of its own, which must end with status 0."""
+    """Return the output of a program in a separate process, which must end with status 0."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *arguments]
     result = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=os.environ | environment)
     assert result.returncode == 0, f"status {result.returncode}\n{result.stdout}\n{result.stderr}"
@@ -127,9 +127,9 @@ def run_python(code: str, *arguments: str, timeout: float = 120, **environment: 
 
 
 def runtime_arguments(function: Any, name: str) -> ast.arguments:
-    """Arguments as the signature line of pybind11's docstring, or __text_signature__, gives them."""
+    """Return the arguments from the signature line of pybind11's docstring, or from __text_signature__."""
     text = getattr(function, "__text_signature__", None)
-    if inspect.isfunction(function):  # in Python
+    if inspect.isfunction(function):  # written in Python
         text = str(inspect.signature(function))
     if text:
         line = f"{name}{text.replace('$self, /', 'self')}"
@@ -141,7 +141,7 @@ def runtime_arguments(function: Any, name: str) -> ast.arguments:
 
 
 class Source:
-    """A data source with attributes, which counts what it is asked."""
+    """A data source with attributes, which counts accesses."""
 
     def __init__(
         self, descriptor: mpscnn.ConvolutionDescriptor, weights: Any, bias: Any = None, **members: Any
@@ -160,7 +160,7 @@ class Source:
 
 
 class Values:
-    """A data source of normalization with attributes, which counts what it is asked."""
+    """A normalization data source with attributes, which counts accesses."""
 
     def __init__(self, gamma: Any = None, **members: Any) -> None:
         self.set_up(gamma=gamma, **members)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes, strides, offsets and windows that nobody thought of, against the float64 oracles."""
+"""Arbitrary shapes, strides, offsets and windows, against the float64 oracles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oracle.expected import expected
 from test_forward import build
 
 EXAMPLES = 40
-SECONDS = 2.0  # for one example; a slow machine runs a dozen of them in one
+SECONDS = 2.0  # deadline of one example, which a slow machine needs a tenth of
 
 VIEWS = ("dense", "nchw", "channels", "steps", "reversed")
 DTYPES = ("float32", "float16")
@@ -37,7 +37,7 @@ def pairs(low: int, high: int) -> Any:
 
 
 def placed(draw: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Sometimes an offset and an edge mode."""
+    """Draw an offset and an edge mode for some examples."""
     if draw(st.booleans()):
         params |= {"offset": draw(pairs(-3, 3)), "edge_mode": draw(edge)}
     return params

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core on a device that behaves as Apple's do (MPSCNN_DEVICE=apple), and where methods of openmps are replaced."""
+"""The core on a device that behaves like Apple's (MPSCNN_DEVICE=apple), partly with replaced methods of openmps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(program: str, device: str = "apple") -> str:
 
 
 def alike(program: str) -> str:
-    """The output, which is the same on openmps' own device, of arrays rounded to what another order of sums changes."""
+    """Return the output, and check that it is the same on openmps's own device, up to the order of sums."""
     rounded = """
 def show(name, values):
     values = np.asarray(values, np.float64)
@@ -67,7 +67,7 @@ for ask in (lambda: mpscnn.Image.from_array(x, copy=False), lambda: device.cache
 
 
 def test_what_the_cpu_reads_is_synchronized() -> None:
-    """Images are NaN until they are, and states 0: results, losses, gradients, statistics and exported weights."""
+    """Results, losses, gradients, statistics, weights. Before it, images are NaN, and states 0."""
     alike("""
 conv = mpscnn.Convolution(weight, np.ones(8, np.float32), padding=1)
 show("call", conv(x))
@@ -88,7 +88,7 @@ show("variance", state.variance)
 
 
 def test_states_of_several_images() -> None:
-    """Kernels with a state for each image, with one for all; temporary images; some of the images."""
+    """Kernels with one state per image and with one for all; temporary images; some of the images."""
     alike("""
 x = np.concatenate([x, x[::-1] * 2])
 gamma, beta = np.linspace(1, 2, 6, dtype=np.float32), np.ones(6, np.float32)
@@ -154,7 +154,7 @@ for temporary in (False, True):
 
 
 def test_training() -> None:
-    """Parameters behind three steps of four images: convolutions, both normalizations, a sum, dropout."""
+    """Parameters after three steps with four images: convolutions, both normalizations, a sum, dropout."""
     alike("""
 layers = [
     ("a", "Conv2d", {"in_channels": 6, "out_channels": 8, "kernel_size": 3, "padding": 1}),
@@ -187,7 +187,7 @@ net = mpscnn.Network(graph)
 
 
 def test_images_of_networks_are_kept() -> None:
-    """Two images for calls one after the other, and two more for one that is in flight meanwhile."""
+    """Two images serve consecutive calls, and two more a call in flight."""
     assert run(
         NETWORK
         + """
@@ -218,7 +218,7 @@ print(lists)
 
 
 def test_much_work_is_committed_in_parts() -> None:
-    """As soon as there is so much of it; results, temporary images and handlers know nothing of it."""
+    """Work is committed once it reaches the limit, without an effect on results, temporary images and handlers."""
     assert run(
         NETWORK
         + """
@@ -235,7 +235,7 @@ print(all((y == whole).all() for y in net.stream([x] * 3)), len(parts))
 
 
 def test_64_command_buffers() -> None:
-    """Open ones are refused; committed ones are waited for."""
+    """More open ones are refused; for committed ones, creation waits."""
     assert run("""
 held = [mpscnn.CommandBuffer() for _ in range(64)]
 try:
@@ -256,7 +256,7 @@ print(last.status)
 
 
 def test_handlers_have_run_when_wait_returns() -> None:
-    """And when the process ends."""
+    """Also when the process ends."""
     assert run("""
 import threading, time
 seen = []
@@ -285,7 +285,7 @@ except NotImplementedError as error:
 
 
 def test_memory_that_the_cpu_does_not_see_is_no_array() -> None:
-    """Of states, which MPS makes: private buffers answer NULL [MTLBuffer.h]."""
+    """States made by MPS may have private buffers, whose contents are NULL [MTLBuffer.h]."""
     assert (
         run("""
 with mpscnn.CommandBuffer() as commands:
@@ -317,7 +317,7 @@ mpscnn.ConvolutionTranspose(weight)
 
 
 def test_sums_of_gradients_are_made_of_one_optimizer_and_buffer() -> None:
-    """A batch in two parts, three steps: the optimizer, what adds the parts, and one sum for each parameter."""
+    """A batch in two parts, three steps: the optimizer, the kernel that adds parts, and one sum for each parameter."""
     assert run("""
 optimizers, buffers = [], []
 replace("-[MPSNNOptimizerStochasticGradientDescent initWithDevice:momentumScale:useNesterovMomentum:"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python objects as arrays of the extension, and back: no copy on the way, owners alive as long as needed."""
+"""Python objects as arrays of the extension and back: no copies, and owners alive as long as needed."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_torch_parameters_and_results():
 
 
 class Exporter:
-    """An array of a foreign library that knows DLPack only."""
+    """An array of another library that supports only DLPack."""
 
     def __init__(self, a, versioned=True):
         self.array, self.versioned, self.exported = a, versioned, []
@@ -217,7 +217,7 @@ def test_buffer_protocol(tmp_path):
         assert not view.flags.writeable
         assert view[7] == 7
         with pytest.raises(BufferError):
-            mapped.close()  # held as long as the view lives
+            mapped.close()  # the view holds it
         del view
     with pytest.raises(TypeError, match="buffer format"):
         address_of(array.array("b", [1]))
@@ -305,7 +305,7 @@ def test_empty_arguments():
         (lambda: mpscnn.empty((-1,)), ValueError, r"^empty: shape \(-1,\) has a negative extent\.$"),
         (lambda: mpscnn.empty((2,), "complex64"), TypeError, r"^dtype \(complex64\) is not uint8, "),
         (
-            lambda: mpscnn.empty((2**45,)),  # all of the address space of a process, so no system can promise them
+            lambda: mpscnn.empty((2**45,)),  # a process's whole address space, which no system can provide
             MemoryError,
             r"^140737488355328 bytes for an array of shape \(35184372088832,\) are not",
         ),

@@ -14,7 +14,7 @@ EPSILON = 1e-5
 
 
 class Layer:
-    """The four kernels of a layer, and what PyTorch makes of the same numbers in float64."""
+    """The four kernels of a layer, and PyTorch's results for the same numbers in float64."""
 
     def __init__(self, shape: tuple[int, int, int, int], activation: str | None = None, dtype: str = "float32") -> None:
         rng = np.random.default_rng(3)
@@ -49,7 +49,7 @@ def test_against_autograd(shape: tuple[int, int, int, int], activation: str | No
 
 
 def test_one_command_buffer_and_the_next_batch() -> None:
-    """A state serves a whole training: the statistics after a gradient begin a new batch."""
+    """One state is used in every step: the statistics after a gradient begin a new batch."""
     layer = Layer((4, 6, 5, 8), "relu")
     state = mpscnn.BatchNormalizationState(8)
     x, grad = mpscnn.Image.from_array(layer.x), mpscnn.Image.from_array(layer.grad)

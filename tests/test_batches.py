@@ -11,7 +11,7 @@ from support import APPLE
 
 
 @pytest.mark.parametrize("padding", [0, "same"])
-@pytest.mark.parametrize("images", [1, 4, 5, 9])  # four images of 2048 channels fit
+@pytest.mark.parametrize("images", [1, 4, 5, 9])  # an MPSImage holds four images of 2048 channels
 def test_every_image_is_computed(images: int, padding: int | str, rng: np.random.Generator) -> None:
     x = rng.random((images, 3, 2, 2048), np.float32)
     weight = rng.standard_normal((8, 2048, 1, 1)).astype(np.float32)

@@ -62,7 +62,7 @@ def test_busy_loops_end(contention: Any) -> None:
         mine = [child for child in _children(os.getpid()) if "getppid" in child[1]]
         assert len(mine) == 2
     assert not any("getppid" in command for _, command in _children(os.getpid()))
-    # Also where the process that began them is killed.
+    # Also if the process that started them is killed.
     code = (
         "from bench import contention\n"
         "with contention._busy_loops(1):\n"

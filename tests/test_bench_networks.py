@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/networks.py on a network of one convolution: what it writes, and what it refuses to time."""
+"""bench/networks.py on a network of one convolution: its output, and the results that it refuses to time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_who_is_not_installed_is_named(
 
 
 def test_results_that_differ_are_not_timed(networks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ONNX file has other weights than the module."""
+    """The ONNX file's weights differ from the module's."""
     pytest.importorskip("onnxruntime")
     import onnx
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/training.py on a small network: what it writes, and what it refuses to time."""
+"""bench/training.py on a small network: its output, and the results that it refuses to time."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_steps_in_a_row(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @only_openmps("the device counts its memory")
 def test_memory(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     case = training.Case("digits", (1, 8, 8), 64, 10, 1, training._digits)
-    ours = training._memory_of_a_process(case, 1024, "ours")  # another process has its own list of cases
-    values = 4 * 1024 * (8 * 8 * (16 + 32) + 4 * 4 * 64)  # of the convolutions, which their gradients need
+    ours = training._memory_of_a_process(case, 1024, "ours")  # another process makes its own list of cases
+    values = 4 * 1024 * (8 * 8 * (16 + 32) + 4 * 4 * 64)  # of the convolutions, needed for their gradients
     assert values < ours["device"] < 10 * values
     assert values < ours["resident"]
     theirs = training._memory_of_a_process(case, 1024, "torch")

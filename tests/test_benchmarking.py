@@ -13,7 +13,7 @@ from mpscnn import benchmarking
 
 
 def test_pause_waits_for_threads_that_compute() -> None:
-    """For ticks of 4 ms, by which processor time may be counted, as well as between them."""
+    """Processor time may be counted in ticks of 4 ms, or between them."""
     block = bytes(1 << 20)
     begin = time.perf_counter()
     while time.perf_counter() - begin < 0.02:
@@ -59,7 +59,7 @@ def test_pause_where_linux_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_ratio_is_of_rounds() -> None:
-    """A machine that is slow for some rounds is slow for both: medians would say 4 / 2."""
+    """A machine that is slow for some rounds is slow for both: a ratio of medians would be 4 / 2."""
     assert benchmarking.ratio([1.0, 4.0, 5.0], [1.0, 4.0, 2.0]) == 1.0
     with pytest.raises(ValueError, match="zip"):
         benchmarking.ratio([1.0], [1.0, 2.0])

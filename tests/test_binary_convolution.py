@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of one bit: packing, data sources written in Python, what the built-in one serves in place."""
+"""Weights of one bit: packing, data sources written in Python, and weights that the built-in one uses in place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_bits_beyond_the_last_channel_count_for_nothing() -> None:
 
 
 def test_outside_of_the_source() -> None:
-    """u is 0 there, whatever the input's bias is: a bit of 1, a size of 0."""
+    """Out of bounds, u is 0 for any bias of the input: its bit is 1, its magnitude 0."""
     x, terms = np.full((1, 1, 1, 8), -1, np.float32), {"input_bias": [0.5], "in_channels": 8, "padding": 1}
     words = mpscnn.pack_bits(np.ones((1, 8, 3, 3)))
     assert mpscnn.BinaryConvolution(words, **terms)(x).item() == 8 * 8 - 8

@@ -74,7 +74,7 @@ def test_a_view_holds_the_buffer() -> None:
     assert not any(view.any() for view in noise)
 
 
-# What sees a buffer's bytes through one of its protocols.
+# Views of a buffer's bytes through its protocols.
 VIEWS: dict[str, Callable[[Any], Any]] = {
     "asarray": np.asarray,
     "array": lambda buffer: np.array(buffer, copy=False),
@@ -110,7 +110,7 @@ def test_what_other_libraries_see_holds_the_buffer(view: Callable[[Any], Any], n
 
 
 def test_copies_of_a_buffer() -> None:
-    """Bytes become numbers of another dtype, which takes a copy; numpy() is what reads the same bytes otherwise."""
+    """Another dtype converts the bytes to numbers, which copies; numpy() reinterprets them."""
     buffer = mpscnn.Buffer(8)
     buffer.numpy()[...] = range(8)
     for made in (np.asarray(buffer, "float32"), buffer.__array__("float32"), buffer.__array__("float32", copy=True)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches that one MPSImage cannot hold, on a device whose images have 2048 slices, as Apple's have."""
+"""Batches that one MPSImage cannot hold, on a device whose images have at most 2048 slices, like Apple's."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_labels_and_devices() -> None:
 
 
 def test_many_kernels_with_temporaries() -> None:
-    """A little network: what NumPy and PyTorch say of its layers, one after the other."""
+    """A small network against NumPy's and PyTorch's results, layer by layer."""
     x = random(X)
     weights = [random((8, 4, 3, 3)), random((8, 8, 3, 3), seed=1), random((4, 8, 1, 1), seed=2)]
     kernels = [mpscnn.Convolution(weight, padding=weight.shape[2] // 2) for weight in weights]
@@ -130,7 +130,7 @@ def test_a_temporary_as_a_destination() -> None:
 
 
 def test_order_within_and_between_command_buffers() -> None:
-    """Each step reads what the one before has written, in the same buffer or in the next."""
+    """Each step reads the previous result, in the same buffer or in the next."""
     plus = mpscnn.NeuronLinear(1.0, 1.0)
     images = [mpscnn.Image.from_array(np.zeros(X, np.float32), copy=True)]
     buffers = []
@@ -200,12 +200,12 @@ def test_destinations_keep_what_is_not_written() -> None:
         kernel.encode(commands, mpscnn.Image.from_array(x), out=target)
     written = target.numpy()[:, 1:4, 2:4, 4:8]
     assert (target.numpy() == 9).sum() == store.size - written.size
-    # MPS: clip_rect moves the destination's origin, the offset says where the source is read.
+    # MPS: clip_rect moves the destination's origin, the offset determines the source pixels.
     np.testing.assert_array_equal(written, np.maximum(x[:, 0:3, 0:2], 0))
 
 
 def test_open_command_buffers_are_counted() -> None:
-    """Metal's queue waits for ever for a place among buffers that nothing commits."""
+    """Metal's queue would wait forever for a slot while no open buffer is committed."""
     assert (
         run_python("""
         import mpscnn
@@ -229,7 +229,7 @@ def test_open_command_buffers_are_counted() -> None:
 
 
 def test_a_full_queue_is_waited_for_without_the_gil() -> None:
-    """Its first handler goes on with Python before there is a place."""
+    """The first handler runs Python code before a slot is free."""
     assert (
         run_python(
             """
@@ -250,7 +250,7 @@ def test_a_full_queue_is_waited_for_without_the_gil() -> None:
 
 
 def test_a_temporary_image_that_is_dropped_needs_no_reader() -> None:
-    """Metal's validation ends a process that frees one with a read_count; nothing can read it any more."""
+    """Metal's validation ends a process that frees an image with reads left; here, nothing can read it any more."""
     x = random((2, 9, 7, 8))
     relu = mpscnn.NeuronReLU()
     with mpscnn.CommandBuffer() as commands:
@@ -261,7 +261,7 @@ def test_a_temporary_image_that_is_dropped_needs_no_reader() -> None:
         part, other = whole.channels(0, 4), whole.channels(4, 4)
         del whole, other
         y = relu.encode(commands, part)
-        del part  # and with it the last part of the whole
+        del part  # and with it the last view of the whole image
     np.testing.assert_array_equal(y.numpy(), np.maximum(x[..., :4], 0))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies, archives and pickles: a kernel comes back as one that computes the same. Every case row of every kernel."""
+"""Copies, archives and pickles compute the same as their kernel, for every case row of every kernel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WAYS: dict[str, Callable[[mpscnn.Kernel], mpscnn.Kernel]] = {
 
 
 def _cannot_pickle(case: Case) -> bool:
-    """The row's data source is a SimpleNamespace of lambdas."""
+    """Return whether the row's data source is a SimpleNamespace of lambdas."""
     return case.batch_norm
 
 
@@ -83,7 +83,7 @@ def test_what_was_set_afterwards_comes_back(way: str) -> None:
 
 
 class Doubling(mpscnn.NeuronLinear):
-    """A class of a user's, with arguments and attributes of its own."""
+    """A user's subclass, with its own arguments and attributes."""
 
     def __init__(self, name: str) -> None:
         super().__init__(a=2.0)
@@ -120,7 +120,7 @@ class Source:
 
 
 def test_an_archive_has_no_gradient_kernel() -> None:
-    """Its weights would be read from the data source, which it has not."""
+    """It would need the weights of the data source, which the archive lacks."""
     forward = mpscnn.Convolution(random((8, 1, 1, 4)))._archived()
     with pytest.raises(NotImplementedError, match="the forward kernel is of an archive, which has weights and no data"):
         _core._Kernel("MPSCNNConvolutionGradient", (forward, 0), None)
@@ -133,7 +133,7 @@ def test_data_sources(way: str) -> None:
     wanted = kernel(x)
     twin = WAYS[way](kernel)
     np.testing.assert_array_equal(twin(x), wanted)
-    if way == "archive":  # has the weights, and no data source to read them from again
+    if way == "archive":  # has the weights, but no data source to reload them from
         assert twin.data_source is None
         with pytest.raises(RuntimeError, match="Convolution: there is no data source to reload"):
             twin.reload()
@@ -146,7 +146,7 @@ def test_data_sources(way: str) -> None:
 
 
 def test_a_copy_has_the_weights_that_the_kernel_has() -> None:
-    """Whatever has become of the array since."""
+    """Even if the array has changed since."""
     weight, x = random((4, 4, 1, 1)), random((1, 2, 2, 4))
     kernel = mpscnn.Convolution(weight)
     wanted = kernel(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs built from tests/cpp and tests/objc; the make targets say where they are (MPSCNN_CPP_TESTS)."""
+"""Runs the programs built from tests/cpp and tests/objc, which the make targets put into MPSCNN_CPP_TESTS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
-# cpp_engine_rows takes a file: test_engine_rows.py.
+# test_engine_rows.py runs cpp_engine_rows, which needs a file.
 CPP = [path.stem for path in (ROOT / "tests" / "cpp").glob("test_*.cpp") if path.stem != "test_engine_rows"]
 PROGRAMS = sorted(
     [name.replace("test_", "cpp_", 1) for name in CPP]

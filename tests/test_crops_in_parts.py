@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crops of arrays whose images, or whose crops, are more than one Image holds: 32 of 256 channels."""
+"""Crops of arrays whose images or crops exceed one Image, which holds 32 of 256 channels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where weights come from: data sources in Python, quantized weights, files, descriptors, and their life cycle."""
+"""Sources of weights: data sources in Python, quantized weights, files, descriptors, and their life cycle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import Source, address, assert_close, conv2d, random
 W = (8, 4, 3, 3)
 X = (2, 9, 7, 4)
 HALF = 2e-3
-"""Weights rounded to half precision: 11 bits each, and some of that averages out."""
+"""Error of weights rounded to half precision, 11 bits each, part of which averages out."""
 
 
 def ohwi(weight: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ class WithProperties(mpscnn.DataSource):
 
 
 class WithMethods:
-    """Has the members and is not derived from anything."""
+    """An object with the members of a data source, not derived from it."""
 
     def __init__(self, weight: np.ndarray, bias: np.ndarray) -> None:
         self._weight, self._bias = weight, bias
@@ -81,7 +81,7 @@ class WithMethods:
         return plain_descriptor()
 
     def weights(self) -> np.ndarray:
-        return ohwi(self._weight)  # a new array at every call: the core holds it
+        return ohwi(self._weight)  # a new array in every call: the core holds it
 
     def bias(self) -> np.ndarray:
         return self._bias
@@ -101,7 +101,7 @@ def test_classes_in_python(kind: Any) -> None:
 
 def test_transposed_and_fully_connected_take_data_sources() -> None:
     x, weight = random((1, 4, 5, 4)), random((4, 8, 3, 2))
-    # MPS's own order: the kernel turned by 180 degrees
+    # MPS's own order: the kernel rotated by 180 degrees
     turned = np.ascontiguousarray(weight[:, :, ::-1, ::-1].transpose(1, 2, 3, 0))
     source = Source(mpscnn.ConvolutionDescriptor((3, 2), 4, 8, stride=2), turned)
     expected = torch.nn.functional.conv_transpose2d(
@@ -133,7 +133,7 @@ def test_no_bias_and_a_label() -> None:
 
 
 def balanced(calls: list[str]) -> bool:
-    """Every load has its purge, and never is anything purged that is not loaded."""
+    """Return whether each load has its purge, and nothing is purged before it is loaded."""
     depth = 0
     for call in calls:
         depth += 1 if call == "load" else -1
@@ -143,7 +143,7 @@ def balanced(calls: list[str]) -> bool:
 
 
 def test_load_comes_first_and_purge_last() -> None:
-    """[MPSCNNConvolution.h]: load before anything else is asked, purge when the kernel has read what it wants."""
+    """[MPSCNNConvolution.h]: load comes before all other calls, purge after the kernel has read everything."""
     asked: list[str] = []
     weight = ohwi(random(W))
 
@@ -164,7 +164,7 @@ def test_load_comes_first_and_purge_last() -> None:
 
     kernel = mpscnn.Convolution(Watched())
     first_load = asked.index("load")
-    # Whether it is a data source at all is asked beforehand, by looking for its members.
+    # Before that, only the presence of the members is checked.
     assert not {"bias"} & set(asked[:first_load])
     assert asked[-1] == "purge"
     depth = 0
@@ -228,7 +228,7 @@ def test_reload_does_not_change_work_that_is_recorded() -> None:
 
 
 def test_purged_weights_are_not_read_any_more() -> None:
-    """Null or garbage after purge: MPS has its own."""
+    """Null or garbage after purge: MPS has its own copy."""
     x, weight = random(X), random(W)
 
     class Purging(Source):
@@ -246,7 +246,7 @@ def test_purged_weights_are_not_read_any_more() -> None:
 
 
 def test_the_built_in_source_counts_loads() -> None:
-    """load, load, purge: still there; purge: gone; load: there again."""
+    """load, load, purge: loaded; purge: freed; load: loaded again."""
     weight = random(W)
     source = mpscnn.Convolution(weight).data_source
     for _ in range(2):
@@ -265,7 +265,7 @@ def test_the_built_in_source_counts_loads() -> None:
 
 
 def test_one_source_for_many_kernels_and_threads() -> None:
-    """Kernels made at the same time from the same object, as MPS may do on any thread."""
+    """Kernels made from one object at the same time, as MPS may do on any thread."""
     x, weight = random(X), random(W)
     expected = conv2d(x, weight)
     lock, open_loads, most = threading.Lock(), [0], [0]
@@ -312,7 +312,7 @@ def test_a_source_of_one_kernel_serves_another() -> None:
 
 
 class HandsOn(mpscnn.DataSource):
-    """Serves what another data source does, whoever has written it."""
+    """Forwards to any other data source."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -324,7 +324,7 @@ class HandsOn(mpscnn.DataSource):
 
 
 def built_in() -> dict[str, mpscnn.Kernel]:
-    """Kernels whose data source is the built-in one, of each kind of weights."""
+    """Return kernels with built-in data sources, one for each kind of weights."""
     weight, codes = random(W), random(W, "uint8")
     return {
         "float32": mpscnn.Convolution(weight, random((8,)), label="conv1", activation="relu"),
@@ -399,7 +399,7 @@ def test_kernel_dtype_says_how_weights_are_kept() -> None:
 @pytest.mark.parametrize("as_source", [False, True])
 @pytest.mark.parametrize("kind", ["ranges", "lookup_table"])
 def test_uint8_weights(kind: str, as_source: bool) -> None:
-    """Against the same weights decoded in float64: w = low + code / 255 * (high - low), or w = table[code]."""
+    """Against the weights decoded in float64: w = low + code / 255 * (high - low), or w = table[code]."""
     codes, bias, x = random(W, "uint8"), random((8,)), random(X)
     if kind == "ranges":
         low = np.linspace(-1.0, 0.25, 8, dtype=np.float32)
@@ -413,7 +413,7 @@ def test_uint8_weights(kind: str, as_source: bool) -> None:
         kernel = mpscnn.Convolution(Source(plain_descriptor(), ohwi(codes), bias, **{kind: given}))
     else:
         kernel = mpscnn.Convolution(codes, bias, **{kind: given})
-    # Kept in half precision, which is all the difference there is.
+    # Half precision is the only difference.
     assert_close(kernel(x), conv2d(x, weight, bias), HALF)
     assert_close(kernel(x), conv2d(x, weight.astype(np.float16), bias), 2e-4)
 
@@ -505,7 +505,7 @@ def test_grouped_descriptor() -> None:
 
 
 def test_sub_pixel_descriptor() -> None:
-    """Groups of channels by position, so PyTorch's channel order is permuted: o = (dy * r + dx) * C + c."""
+    """Channels are grouped by position, so PyTorch's channel order is permuted: o = (dy * r + dx) * C + c."""
     r, channels = 2, 3
     weight, bias, x = random((r * r * channels, 4, 3, 3)), random((r * r * channels,)), random(X)
     descriptor = mpscnn.ConvolutionDescriptor(3, 4, r * r * channels, sub_pixel_scale_factor=r, activation="tanh")
@@ -550,7 +550,7 @@ def test_descriptors_can_be_read() -> None:
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("shape", [(8, 4, 1, 1), (8, 4, 3, 2), (8, 1, 3, 2)])
 def test_built_in_source_serves_ohwi(shape: tuple[int, ...], constant: bool) -> None:
-    """Whatever lies in place: PyTorch's order is that of MPS where windows have one pixel or groups one channel."""
+    """Used in place if possible: with windows of one pixel or groups of one channel, PyTorch's order is MPS's."""
     weight = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     weight.flags.writeable = not constant
     source = mpscnn.Convolution(weight, groups=shape[0] if shape[1] == 1 else 1).data_source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What describes a kernel reads back as it was given, and prints as what it is."""
+"""Descriptors of kernels: values are read as they were given, and reprs show them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ REPRS = [
 
 @pytest.mark.parametrize(("arguments", "options", "text"), REPRS, ids=[text for _, _, text in REPRS])
 def test_a_descriptor_prints_what_it_is_made_of(arguments: Any, options: Any, text: str) -> None:
-    """Its parameters, and what was given besides; evaluated, the text gives the same again."""
+    """The repr shows its parameters and the given options; evaluated, it gives an equal descriptor."""
     descriptor = mpscnn.NeuronDescriptor(*arguments, **options)
     assert repr(descriptor) == text
     again = eval(text)
@@ -77,7 +77,7 @@ def test_many_slopes_are_not_all_printed() -> None:
 
 NAMES = [row["name"] for row in _core.neuron_names()]
 
-# What PyTorch computes by that name; the other names are Apple's for a function that PyTorch has no name of.
+# PyTorch's functions by that name; the other names are Apple's, for functions without a name in PyTorch.
 TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": torch.nn.Identity(),
     "identity": torch.nn.Identity(),
@@ -112,7 +112,7 @@ def told(descriptor: mpscnn.NeuronDescriptor | None) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("name", TORCH)
 def test_a_name_means_the_same_everywhere(name: str) -> None:
-    """For `activation=`, `NeuronDescriptor` and `Neuron`; what PyTorch computes by that name."""
+    """The same for `activation=`, `NeuronDescriptor` and `Neuron`: PyTorch's function of that name."""
     assert set(TORCH) | {"prelu"} == set(NAMES), "slopes are what no name tells"
     descriptor = mpscnn.NeuronDescriptor(name)
     assert descriptor.type in [kind for kind, _ in MPSCNNNeuron.TYPES], "printed in Apple's spelling"
@@ -128,7 +128,7 @@ def test_a_name_means_the_same_everywhere(name: str) -> None:
 
 
 def test_spellings_of_one_function() -> None:
-    """They differ by no more than the spelling."""
+    """Names of one function differ in their spelling only."""
     same = ("none", "identity"), ("hard_sigmoid", "hardsigmoid"), ("absolute", "abs"), ("relun", "relu6")
     for apple, pytorch in (*same, ("exponential", "exp"), ("logarithm", "log")):
         assert told(mpscnn.NeuronDescriptor(apple)) == told(mpscnn.NeuronDescriptor(pytorch))
@@ -267,7 +267,7 @@ def test_a_convolution_descriptor_prints_its_batch_norm() -> None:
     assert repr(made).endswith(", 4, 2, batch_norm=<mpscnn.BatchNorm of 2 channels, epsilon 1e-05>)")
 
 
-# ------------------------------------------------------------------------------------------ what a kernel applies
+# --------------------------------------------------------------------------------- activations that kernels apply
 
 FUSED: list[tuple[Any, Any]] = [
     (None, None),
@@ -280,7 +280,7 @@ FUSED: list[tuple[Any, Any]] = [
 
 
 def sources(activation: Any) -> dict[str, Any]:
-    """Kernels with weights, the same convolution of one pixel each, and one whose weights a data source holds."""
+    """Return kernels with weights (the same 1 x 1 convolution each), and one with a data source."""
     weight = random((8, 4, 1, 1))
     descriptor = mpscnn.ConvolutionDescriptor(1, 4, 8, activation=activation)
     ohwi = np.ascontiguousarray(weight.transpose(0, 2, 3, 1))
@@ -297,7 +297,7 @@ def sources(activation: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kernel", ["Convolution", "ConvolutionTranspose", "FullyConnected", "data source"])
 @pytest.mark.parametrize(("activation", "wanted"), FUSED, ids=str)
 def test_a_kernel_with_weights_tells_its_activation(kernel: str, activation: Any, wanted: Any) -> None:
-    """And applies it: the plain kernel with that activation behind it computes the same."""
+    """It also applies it: the plain kernel followed by that activation computes the same."""
     x = 4 * random((1, 1, 1, 4))
     fused, plain = sources(activation)[kernel], sources(None)[kernel]
     told = fused.neuron_descriptor
@@ -314,7 +314,7 @@ def test_a_kernel_with_weights_tells_its_activation(kernel: str, activation: Any
 
 
 def test_what_a_kernel_applies_is_known_after_a_reload() -> None:
-    """A reload is of weights and biases [MPSCNNConvolution.h]: the activation stays what it was."""
+    """A reload replaces weights and biases [MPSCNNConvolution.h]: the activation is unchanged."""
     weight, x = np.full((8, 1, 1, 4), -1, np.float32), np.ones((1, 1, 1, 4), np.float32)
     source = Source(mpscnn.ConvolutionDescriptor(1, 4, 8, activation="relu"), weight)
     kernel = mpscnn.Convolution(source)

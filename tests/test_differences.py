@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/differences_from_apple.md: each row names its tests, and they exist; what of the rows is seen from Python."""
+"""docs/differences_from_apple.md: each row names existing tests; and tests of rows that are visible from Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "differences_from_apple.md"
 OWN = ("differences_test.mm", "test_differences.py")
 
 NOT_TESTED: set[str] = set()
-"""First cells of the rows that nothing on Linux can test; their last cell says why."""
+"""First cells of the rows that cannot be tested on Linux; their last cell gives the reason."""
 
 
 class Row(NamedTuple):
@@ -43,7 +43,7 @@ ROWS = rows(PAGE.read_text())
 
 
 def functions(file: Path) -> dict[str, str]:
-    """Bodies of the tests that a file runs, by name."""
+    """Return the bodies of the tests in a file, by name."""
     text = file.read_text()
     if file.suffix == ".py":
         return dict(re.findall(r"^def (test_\w+)(.*?)(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL))
@@ -53,7 +53,7 @@ def functions(file: Path) -> dict[str, str]:
 
 
 def problems(row: Row) -> list[str]:
-    """What is wrong with the last cell: `file::function`, with the checks it means in quotes behind, or several."""
+    """Return errors in the last cell: a list of `file::function`, each followed by names of its checks in quotes."""
     if row.subject in NOT_TESTED:
         return [] if row.test.startswith("none: ") else [f"{row.test!r} does not give the reason"]
     found = []
@@ -61,7 +61,7 @@ def problems(row: Row) -> list[str]:
     if not named or re.sub(r"`[\w.]+::\w+`|\"[^\"]+\"|[, ]", "", row.test):
         found.append(f"{row.test!r} is no list of tests")
     for name, function, checks in named:
-        # Files of wrong input may have the name of a subject that has a file of its own.
+        # Files in errors/ may have the name of another file.
         files = [file for file in (ROOT / "tests").rglob(name) if file.is_file() and file.parent.name != "errors"]
         if len(files) != 1:
             found.append(f"{name} is not one file of tests/")
@@ -99,7 +99,7 @@ def test_rows_have_names_of_their_own() -> None:
 
 
 def test_tests_of_the_table_are_in_it() -> None:
-    """A test that was written for a row, and the row is gone."""
+    """Tests for rows that no longer exist."""
     text = " ".join(row.test for row in ROWS)
     about_the_table = {"test_row_names_its_test", "test_row_says_where_it_stands", "test_rows_have_names_of_their_own"}
     about_the_table |= {"test_tests_of_the_table_are_in_it", "test_a_wrong_name_is_noticed"}
@@ -136,7 +136,7 @@ def test_pooling_of_nan() -> None:
 
 
 def test_clamped_taps_of_dilated_pooling() -> None:
-    """Two taps, three pixels apart, around pixel 0 of three: -2 and 1, of which the first reads pixel 0."""
+    """Two taps, three pixels apart, around pixel 0 of three: -2 and 1, the first of which clamps to pixel 0."""
     x = np.array([5.0, 1.0, 2.0], np.float32).reshape(1, 1, 3, 1)
     pool = mpscnn.DilatedPoolingMax(
         (1, 2), (1, 3), stride=1, padding=(0, 2), offset=(0, 0), clip_rect=((0, 0, 0), (1, 1, 1))
@@ -150,12 +150,12 @@ def test_clamped_taps_of_the_l2_norm() -> None:
 
 
 def column(*values: float) -> np.ndarray:
-    """One row of pixels of one channel."""
+    """Return one row of pixels with one channel."""
     return np.array(values, np.float32).reshape(1, 1, -1, 1)
 
 
 def channels(*values: float) -> np.ndarray:
-    """One pixel."""
+    """Return one pixel."""
     return np.array(values, np.float32).reshape(1, 1, 1, -1)
 
 
@@ -225,7 +225,7 @@ def test_reductions_of_nan() -> None:
         assert np.argwhere(np.isnan(kernel()(x))).tolist() == [[0, 1, 2, 0]]
 
 
-@pytest.mark.parametrize("more", [0, 50])  # few channels and many are two ways of computing
+@pytest.mark.parametrize("more", [0, 50])  # few and many channels have different implementations
 def test_arguments_of_ties_and_nan(more: int) -> None:
     greatest, least = mpscnn.ReduceFeatureChannelsArgumentMax(), mpscnn.ReduceFeatureChannelsArgumentMin()
     assert greatest(channels(1, 3, 2, 3, *[0] * more)).item() == 1
@@ -279,13 +279,13 @@ def reduced(permission: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_reduced_precision_is_bfloat16_at_most() -> None:
-    """Products of two numbers of 8 bits; never without the permission."""
+    """Products of two 8-bit numbers, and only with permission."""
     assert_close(*reduced(False), relative=2e-6)
     assert_close(*reduced(True), relative=2**-7)
 
 
 def test_reduced_precision_is_asked_for() -> None:
-    """oneDNN takes bfloat16 where the processor multiplies matrices of them; it is told on all."""
+    """oneDNN uses bfloat16 on processors with matrix instructions for it; the permission is always passed."""
     program = """
         import os
         os.environ["ONEDNN_VERBOSE"] = "1"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's lists of implementations: each entry is reached, can be forced, and gives the same results."""
+"""The engine's lists of implementations: each entry is used, can be forced, and gives the same results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import only_openmps
 ROOT = Path(__file__).resolve().parent.parent
 CPU = ROOT / "csrc/openmps/engine/cpu"
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
-# Entries that only programs of tests/cpp reach.
+# Entries that only programs of tests/cpp use.
 OF_PROGRAMS = {
     "buffer_copy": "cpp_engine_values",
     "buffer_fill": "cpp_engine_values",
@@ -33,7 +33,7 @@ pytestmark = [
 
 
 def lists() -> dict[str, list[str]]:
-    """Names of the implementations in each list, by the entry that walks it; convolutions walk theirs elsewhere."""
+    """Return the names of the implementations in each list, by entry; convolutions have their lists elsewhere."""
     found = {}
     for path in CPU.rglob("*.cpp"):
         text = path.read_text()
@@ -48,7 +48,7 @@ def lists() -> dict[str, list[str]]:
 
 
 LISTS = {entry: names for entry, names in lists().items() if not entry.startswith("convolve")}
-# The last of any list leaves the last of all others: one is enough.
+# The last one of any list restricts all other lists to their last ones, so one list is enough.
 LAST = LISTS["pool"][-1]
 NAMES = [(entry, name) for entry, names in LISTS.items() for name in names if name == LAST or name != names[-1]]
 
@@ -57,7 +57,7 @@ Results = tuple[dict[str, np.ndarray], dict[str, set[str]]]
 
 
 class Server:
-    """dispatch_rows.py, with the results of each name that was asked for."""
+    """A dispatch_rows.py process, with the results for each requested name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ class Server:
         self.process = subprocess.Popen(command, text=True, env=settings, **pipes)
 
     def run(self, name: str = "-") -> Results:
-        """Arrays, and the implementations that took part, by entry. Of all implementations without a name."""
+        """Return arrays, and the implementations used by each entry; without a name, with all implementations."""
         assert self.process.stdin
         assert self.process.stdout
         path = self.folder / name
@@ -79,7 +79,7 @@ class Server:
             return dict(file), took(path.with_suffix(".trace").read_text())
 
     def left_out(self) -> set[str]:
-        """Implementations whose instructions the processor lacks, or the build (a sanitizer's has one of a loop)."""
+        """Return the implementations that the processor or the build lacks (a sanitized build has one of a loop)."""
         self.run()
         trace = (self.folder / "-.trace").read_text()
         return set(re.findall(r"^mpscnn dispatch: [\w, ]+: (\w+) declines: the processor", trace, re.MULTILINE))
@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_every_family_has_a_list() -> None:
-    """Every run(problem) walks one, or is an entry to another's."""
+    """Every run(problem) has a list, or uses that of another one."""
     problems = set()
     for path in CPU.rglob("*.cpp"):
         problems |= set(re.findall(r"^void run\(const (\w+Problem)&", path.read_text(), re.MULTILINE))
@@ -113,7 +113,7 @@ def test_every_family_has_a_list() -> None:
 
 
 def test_names_are_unique() -> None:
-    """Outside of convolutions, whose lists name the same method alike."""
+    """Except for convolutions, whose lists use the same name for the same method."""
     names = [name for each in LISTS.values() for name in each]
     assert len(set(names)) == len(names)
     assert not set(names) & {name for entry, each in lists().items() if entry.startswith("convolve") for name in each}
@@ -150,7 +150,7 @@ def test_each_is_reached_by_a_program(name: str) -> None:
 
 @pytest.mark.parametrize(("entry", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_one_implementation(entry: str, name: str, server: Server) -> None:
-    """It and the last of every other list: all results are the same."""
+    """With only this implementation and the last of every list, all results are the same."""
     if name in server.left_out():
         pytest.skip("the processor, or the build, lacks the instructions")
     results, took_part = server.run(name)

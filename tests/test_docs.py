@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated pages are up to date, docstrings are complete, examples run, links lead somewhere."""
+"""Generated pages are up to date, docstrings are complete, examples run, and links are valid."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_support_table_names_each_promised_class(generator: ModuleType) -> None:
     assert len({row["name"] for row in rows}) == len(rows)
     assert all(row["python"] for row in rows if not row["promised"]), "what was not promised is there"
     assert {row["name"] for row in rows if row["openmps"]} & generator.not_implemented() == set()
-    # What Python offers has to be there on Linux, and every kernel of the table is in it.
+    # Every class available in Python is available on Linux, and every kernel of the table is on the page.
     assert [row["name"] for row in rows if row["python"] and not row["openmps"]] == []
     promised = {row["name"]: row["python"] for row in rows}
     assert [kind.apple_class for kind in KERNELS.values() if not promised.get(kind.apple_class, "beyond")] == []
@@ -90,8 +90,8 @@ def sections(text: str) -> set[str]:
 def wanted_sections(name: str) -> set[str]:
     value = PUBLIC[name]
     if inspect.ismodule(value):
-        return set()  # its functions have them
-    if name in EXCEPTIONS:  # nobody makes one; test_exceptions_are_told_of sees who raises it
+        return set()  # its functions have their own
+    if name in EXCEPTIONS:  # not made by users; test_exceptions_are_told_of checks the functions that raise it
         return {"Attributes"} if "self." in inspect.getsource(value) else set()
     if value is mpscnn.Graph:
         return {"Attributes", "Source"}  # no arguments; its methods have them
@@ -112,7 +112,7 @@ def wanted_sections(name: str) -> set[str]:
 
 
 def returns_something(function: Any) -> bool:
-    """Of functions of the extension nobody knows before the call."""
+    """Return whether it may return a value; for functions of the extension this is not declared."""
     return not inspect.isfunction(function) or inspect.signature(function).return_annotation != "None"
 
 
@@ -126,7 +126,7 @@ def test_docstring_has_its_sections(name: str) -> None:
 
 
 def methods_with_arguments() -> dict[str, Any]:
-    """Of the classes around networks, which are made by one call and used by many."""
+    """Return methods of the classes around networks."""
     from mpscnn.stream import Stream
 
     found = {}
@@ -149,14 +149,14 @@ def test_methods_around_networks_have_their_sections(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(EXCEPTIONS))
 def test_exceptions_are_told_of(name: str) -> None:
-    """Somewhere in the Raises of what raises them; of the base in load()."""
+    """In the Raises section of a function that raises it; the base class in that of load()."""
     texts = [inspect.getdoc(value) or "" for value in [*PUBLIC.values(), *METHODS.values()]]
     raises = [text.partition("Raises\n------\n")[2] for text in texts]
     assert any(re.search(rf"\b{name}\b", text) for text in raises)
 
 
 def shown_by_help(kind: type) -> str:
-    """Without the bar that pydoc draws beside the text of a class."""
+    """Return help() without the bar that pydoc draws next to the text of a class."""
     lines = pydoc.plain(pydoc.render_doc(kind)).splitlines()
     return "\n".join(line.removeprefix(" |").removeprefix("  ").rstrip() for line in lines)
 
@@ -167,7 +167,7 @@ def test_help_shows_the_docstring_and_the_arguments(name: str) -> None:
     arguments = str(inspect.signature(KERNELS[name])).removeprefix("(")
     assert f"\n\n{inspect.getdoc(KERNELS[name])}\n" in shown
 
-    def in_one_line(text: str) -> str:  # later versions of Python break arguments into lines, and say where a method is
+    def in_one_line(text: str) -> str:  # later versions of Python wrap arguments, and name the defining class
         return re.sub(r"[\s,]+", "", text)
 
     assert in_one_line(f"\n{name}({arguments}") in in_one_line(shown)
@@ -175,7 +175,7 @@ def test_help_shows_the_docstring_and_the_arguments(name: str) -> None:
 
 
 def test_help_of_derived_classes() -> None:
-    """The docstring and the arguments are those of the class, not those of its base."""
+    """The docstring and the arguments are those of the class, not those of its base class."""
 
     class Leaky(mpscnn.NeuronReLU):
         """A ReLU with a slope."""
@@ -192,7 +192,7 @@ def test_help_of_derived_classes() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PUBLIC) - set(KERNELS)))
 def test_members_are_documented(name: str) -> None:
-    """One sentence at least for each method; properties may be no more than their type."""
+    """At least one sentence for each method; the type is enough for a property."""
     value = PUBLIC[name]
     if not inspect.isclass(value):
         return
@@ -201,14 +201,14 @@ def test_members_are_documented(name: str) -> None:
         if member.startswith("_") or not (callable(attribute) or isinstance(attribute, property | staticmethod)):
             continue
         text = inspect.getdoc(getattr(value, member)) or ""
-        # pybind11 writes the signature; what follows is ours.
+        # The signature is pybind11's, the text after it ours.
         if not re.sub(r"^\w*\(.*\) -> .*$", "", text, flags=re.MULTILINE).strip():
             bare.append(member)
     assert bare == []
 
 
 def test_number_of_units() -> None:
-    """A parameter that has a range is in some unit."""
+    """A parameter with a range has a unit."""
     specs = (
         [spec for row in _core.kernel_table() for spec in row["params"]]
         + _core.common_params(1)
@@ -274,7 +274,7 @@ def test_kernels_of_the_readme() -> None:
     exec(compile(code, "README.md", "exec"), space)
     assert space["y"].shape == (1, 112, 112, 64)
     np.testing.assert_array_equal(space["z"], space["y"])
-    # What the comments promise: a ReLU, then tanh.
+    # As the comments state: a ReLU, then tanh.
     assert space["y"].min() == 0
     assert 0.9 < space["y"].max() <= 1
 
@@ -292,7 +292,7 @@ def test_commands_of_the_readme_are_targets() -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """Names of the headings, as GitHub makes them."""
+    """Return the anchors that GitHub generates for headings."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -338,7 +338,7 @@ def test_files_named_in_the_maps_exist() -> None:
 
 
 def test_repr_of_a_kernel_that_was_not_made() -> None:
-    """Tracebacks and debuggers print it; asking the kernel that is not there would end the process."""
+    """Tracebacks and debuggers print it; access to the missing kernel would end the process."""
     kernel = mpscnn.NeuronReLU.__new__(mpscnn.NeuronReLU)
     assert repr(kernel) == "<mpscnn.NeuronReLU, not made>"
     assert repr(mpscnn.NeuronReLU(label="first")) == '<mpscnn.NeuronReLU "first">'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs on the pages of docs/ run, and print what stands below them."""
+"""The programs on the pages of docs/ run, and print the text below them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import shares_images
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
 
-# What a page needs beside NumPy.
+# Packages that a page needs besides NumPy.
 PACKAGES = {
     "index": ["torch"],
     "pytorch": ["torch", "safetensors"],
@@ -40,7 +40,7 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """Blocks of Python, each with the block of text that comes right behind it: what it prints."""
+    """Return blocks of Python, each with the block of text right after it, its expected output."""
     found: list[Block] = []
     end = -1
     for match in FENCED.finditer(text):
@@ -62,7 +62,7 @@ def counts_memory(blocks: list[Block]) -> bool:
 
 
 def run(block: Block, page: str, space: dict[str, Any]) -> str:
-    """What it prints. Tracebacks have the line of the page."""
+    """Return the output. Tracebacks have the page's line numbers."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile("\n" * block.line + block.code, page, "exec"), space)
@@ -70,11 +70,11 @@ def run(block: Block, page: str, space: dict[str, Any]) -> str:
 
 
 def is_as_shown(printed: str, shown: str) -> bool:
-    """Line breaks and spaces may be others, and "..." stands for anything."""
+    """Ignore line breaks and spaces; "..." matches anything."""
     return doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of PyTorch's, within PyTorch
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # raised within PyTorch
 @pytest.mark.parametrize(
     "page",
     [
@@ -122,7 +122,7 @@ def test_table_of_onnx_operators_is_up_to_date() -> None:
 
 
 def test_slow_tests_are_there() -> None:
-    """A test that is renamed leaves tests/slow.txt too."""
+    """Renamed tests must be renamed in tests/slow.txt too."""
     for line in (ROOT / "tests" / "slow.txt").read_text().splitlines():
         file, _, name = line.partition("::")
         assert f"def {name}(" in (ROOT / file).read_text(), f"tools/slow_tests.py writes the list anew: {line}"

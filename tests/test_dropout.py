@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout beyond its first masks, which have oracles: what is random, what is not, and what the masks share."""
+"""Dropout beyond its first masks, which oracles test: randomness, reproducibility, and shared masks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def kept(kernel: mpscnn.Kernel, shape: tuple[int, int, int, int] = X) -> np.ndar
 @pytest.mark.parametrize("keep", [0.05, 0.3, 0.5, 0.8, 0.99])
 @pytest.mark.parametrize("seed", [0, 1, 2**62 + 3])
 def test_as_many_are_kept_as_the_probability_says(keep: float, seed: int) -> None:
-    """Five standard deviations: once in two million runs by chance, and the runs are always the same ones."""
+    """Five standard deviations: exceeded once in two million runs, and the runs are always the same."""
     mask = kept(mpscnn.Dropout(keep, seed), (1, 300, 400, 8))
     deviation = np.sqrt(keep * (1 - keep) / mask.size)
     assert abs(mask.mean() - keep) < 5 * deviation
-    # Along each axis as well: no row, column or channel is kept more often than others.
+    # Along each axis as well: every row, column and channel is kept equally often.
     for axes in ((0, 2, 3), (0, 1, 3), (0, 1, 2)):
         means = mask.mean(axis=axes)
         assert np.abs(means - keep).max() < 6 * deviation * np.sqrt(len(means))
@@ -61,7 +61,7 @@ def test_kernels_of_one_seed_repeat_each_other_and_none_repeats_itself() -> None
 
 
 def test_masks_are_counted_by_images() -> None:
-    """Two images at once, or one after the other: mask 0 and mask 1."""
+    """Two images in one call, or in two calls: mask 0 and mask 1."""
     together = kept(mpscnn.Dropout(0.5, 23))
     kernel = mpscnn.Dropout(0.5, 23)
     np.testing.assert_array_equal(np.concatenate([kept(kernel, (1, *X[1:])) for _ in range(2)]), together)
@@ -83,7 +83,7 @@ def test_masks_are_shared_along_axes_of_stride_0(stride: tuple[int, int, int]) -
     for axis, step in enumerate(stride, start=1):
         alike = (mask == np.take(mask, [0], axis)).all()
         assert alike == (step == 0), f"axis {axis}"
-    assert not (mask == mask[:1]).all()  # each image has its own
+    assert not (mask == mask[:1]).all()  # each image has its own mask
 
 
 @shares_images
@@ -95,7 +95,7 @@ def test_a_refused_call_draws_no_mask() -> None:
 
 
 def test_the_random_numbers_of_the_oracle() -> None:
-    """Published answers of Philox4x32-10: counter and key of zeros, and of ones (Random123, kat_vectors)."""
+    """Published vectors of Philox4x32-10: counter and key of zeros, and of ones (Random123, kat_vectors)."""
     for word, answer in (
         (0, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
         (0xFFFFFFFF, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks with random weights, from PyTorch and by way of ONNX, against PyTorch and ONNX Runtime."""
+"""Whole networks with random weights, from PyTorch directly and through ONNX, against PyTorch and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ NAMES = [
     "style_transfer",
     "yolo_tiny",
 ]
-# Rows and columns more than the importer saw. None: the network itself takes multiples only.
+# Rows and columns added to the imported size; some networks support multiples only.
 OTHER_SIZES = {"unet": (16, -16), "unet_bilinear": (16, -16), "yolo_tiny": (32, -32), "inception_v3": (13, 6)}
 
-# What the adaptive pooling of VGG divides: it is written to ONNX for whole windows only.
+# VGG's adaptive pooling is exported to ONNX only for whole windows.
 SHAPES = {name: (3, 224, 224) if name == "vgg16" else ARCHITECTURES[name].shape for name in NAMES}
 
 Arrays = list[NDArray[Any]]
@@ -51,10 +51,10 @@ def onnx_bytes(name: str) -> bytes:
     pytest.importorskip("onnx")
     file = io.BytesIO()
     example = torch.zeros(1, *SHAPES[name])
-    # PyTorch's exporter writes an adaptive pooling of images of one size only.
+    # PyTorch exports an adaptive pooling only for a fixed size of images.
     axes = {0: "n"} if name == "vgg16" else {0: "n", 2: "h", 3: "w"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's own deprecation, and its remarks on traced sizes
+        warnings.simplefilter("ignore")  # the exporter's own deprecation, and its warnings about traced sizes
         torch.onnx.export(
             module(name), (example,), file, dynamo=False, input_names=["x"], dynamic_axes={"x": axes}, opset_version=17
         )
@@ -73,7 +73,7 @@ def network(name: str, source: str, dtype: str = "float32") -> mpscnn.Network:
 
 @pytest.fixture(scope="module", autouse=True)
 def forget() -> Iterator[None]:
-    """Whole networks and what exported them are many objects, which each collection of garbage would go through."""
+    """Networks and their exports are many objects, which every garbage collection would scan."""
     yield
     for cached in (module, onnx_bytes, network):
         cached.cache_clear()
@@ -96,7 +96,7 @@ def by_torch(name: str, x: NDArray[np.float32]) -> Arrays:
 
 
 def difference(actual: Arrays, expected: Arrays) -> float:
-    """The largest, against the largest value, over all outputs."""
+    """Return the largest difference relative to the largest value, over all outputs."""
     assert [one.shape for one in actual] == [one.shape for one in expected]
     assert all(np.isfinite(one).all() for one in actual)
     return max(
@@ -128,7 +128,7 @@ def test_equals_pytorch_at_another_size(name: str, source: str) -> None:
 def test_equals_onnx_runtime(name: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
-    # With it, 1.31 takes zeros in front of a maximum for padding of the maximum, which never wins: yolo_tiny is wrong.
+    # It merges zeros before a max pooling into its padding, which never is the max: yolo_tiny is wrong in 1.31.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(onnx_bytes(name), options, providers=["CPUExecutionProvider"])
     x = images(name, 2)
@@ -136,7 +136,7 @@ def test_equals_onnx_runtime(name: str) -> None:
 
 
 def rounded_by_torch(name: str, x: NDArray[np.float32]) -> Arrays:
-    """PyTorch in float32 whose layers round what they give to halves, as float16 images do."""
+    """Return PyTorch's float32 results with each layer's result rounded to half, like float16 images."""
 
     def to_half(_: Any, __: Any, result: Any) -> Any:
         return result.half().float() if isinstance(result, torch.Tensor) else result

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic of the engine: rows of tests/rows/engine_*.py, which cpp_engine_rows runs through the fields of each
-problem, on the engine that MPSCNN_ENGINE names or the processor's; and by each implementation alone.
+"""Arithmetic of the engine: cpp_engine_rows runs rows of tests/rows/engine_*.py through the fields of each problem, on
+the engine that MPSCNN_ENGINE names or the CPU engine; and with single implementations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from support import only_openmps
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
-# The lists of docs/engine.md.
+# The lists in docs/engine.md.
 IMPLEMENTATIONS = {
     "convolve": "nothing_seen multiplier inner_product taps primitive materialized apart depthwise_loop loop",
     "convolve_transpose": "primitive stuffed loop",
@@ -30,8 +30,8 @@ IMPLEMENTATIONS = {
     "convolve_gradient, weights": "depthwise taps in_place primitive patches",
 }
 NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.split()})
-SMALL = 1 << 20  # bytes of a row that each implementation runs
-MIN_TAKEN = 5  # problems, by each implementation
+SMALL = 1 << 20  # bytes of a row for every implementation
+MIN_TAKEN = 5  # problems per implementation
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "darwin", reason="the program tries openmps, which is not built on macOS"),
@@ -40,7 +40,7 @@ pytestmark = [
 ]
 
 
-@lru_cache(maxsize=1)  # those of convolutions are large, and run by each implementation
+@lru_cache(maxsize=1)  # rows of convolutions are large, and every implementation uses them
 def rows_of(family: str) -> list[row_file.Row]:
     return list(importlib.import_module(f"rows.{family}").rows())
 
@@ -65,7 +65,7 @@ def test_rows(family: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", [path.stem for path in SOURCES if path.stem != "engine_convolution"])
 def test_last_implementations(family: str, tmp_path: Path) -> None:
-    """The last of each list takes everything and computes the same; "loop" is in a list of the convolutions."""
+    """With only the last of each list, which accepts everything; "loop" is in a list of the convolutions."""
     done = run(tmp_path / "rows", rows_of(family), MPSCNN_IMPL="loop")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
@@ -76,7 +76,7 @@ def is_small(row: row_file.Row) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
-    """It and the last of each list alone: the results are the same, and the implementation takes some of the rows."""
+    """With only this implementation and the last of each list: same results, and it computes some of the rows."""
     rows = [row for row in rows_of("engine_convolution") if is_small(row)]
     done = run(tmp_path / "rows", rows, MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environment variables: one table in the library, one page, and no value that is ignored."""
+"""Environment variables: one table in the library, one page, and an error for every unknown value."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 on_linux = pytest.mark.skipif(sys.platform == "darwin", reason="openmps is Linux only")
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "csrc/openmps/engine/shared/env.cpp"
-# What builds and tests read, in files of their own.
+# Variables of builds and tests, which other files read.
 NOT_OF_THE_LIBRARY = {"MPSCNN_CPP_TESTS", "MPSCNN_SHAPES", "MPSCNN_TIER", "MPSCNN_FUZZ", "MPSCNN_UNITY"}
 
 
 def rows() -> dict[str, str]:
-    """Choices of each variable, as the library has them."""
+    """Return the choices of each variable in the library's table."""
     return dict(re.findall(r'\.name = "(\w+)", \.choices = "([^"]*)"', TABLE.read_text()))
 
 

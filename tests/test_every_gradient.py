@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of every gradient kernel, on a case of its forward kernel: threads, memory, where a result may be put."""
+"""Common to all gradient kernels, on a case of the forward kernel: threads, memory, positions of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conftest import Guarded
 from test_forward import build
 from test_gradient import BY_APPLE, CASES, NEEDS_STATE, ROWS, encoded
 
-# For each forward kernel of a gradient the first case that is about nothing but it.
+# The first case of each forward kernel that has no special values or memory layout.
 PLAIN = {
     case.kernel: case
     for case in reversed(CASES)
@@ -24,12 +24,12 @@ PLAIN = {
     and BY_APPLE[ROWS[case.kernel]["gradient"]]["forward"]
 }
 EACH = pytest.mark.parametrize("case", PLAIN.values(), ids=str)
-# Others count the pixels of clip_rect from the first one of a whole result, as forward kernels do.
+# Others count the pixels of clip_rect from the first pixel of a whole result, like forward kernels.
 LIES_ON_SOURCE = ("Pad", "Pooling", "DilatedPooling", "Upsampling")
 
 
 class Tried:
-    """A forward kernel and its gradient with respect to the first source."""
+    """A forward kernel and its gradient by the first source."""
 
     def __init__(self, case: Case) -> None:
         self.forward = encoded(case)
@@ -39,7 +39,7 @@ class Tried:
         self.whole = self()
 
     def __call__(self, **given: Any) -> np.ndarray:
-        """Each call with a state of its own."""
+        """Call with a new state."""
         y, state = self.forward.kernel(*self.forward.inputs.sources, with_state=True)
         return self.kernel(self.grad, y if self.takes_y else self.forward.second(0), state, **given)
 
@@ -75,7 +75,7 @@ def test_a_rectangle_of_the_destination(case: Case) -> None:
 
 @EACH
 def test_a_result_over_a_source(case: Case) -> None:
-    """Refused, unless what is read is copied first."""
+    """Refused, unless the source is copied first."""
     skip_sequences(case)
     tried = Tried(case)
     extents = [max(a, b) for a, b in zip(tried.whole.shape, tried.grad.shape, strict=True)]
@@ -117,7 +117,7 @@ def test_reduced_precision(case: Case) -> None:
 
 @EACH
 def test_four_threads(case: Case) -> None:
-    """One kernel, each thread with command buffers and states of its own."""
+    """One kernel; each thread has its own command buffers and states."""
     skip_sequences(case)
     tried = Tried(case)
     with ThreadPoolExecutor(4) as pool:

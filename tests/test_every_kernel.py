@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of every kernel of the table, on cases of its own: where a result may be put, what of a source may be
-read, what may share memory. A new row is tried without being named here; the few that differ are, with the reason."""
+"""Common to all kernels of the table, on their own cases: positions of results, parts of sources, shared memory. New
+rows are included automatically; the few exceptions are listed with the reason."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from conftest import Guarded
 from mpscnn import _core
 from test_forward import STATES, build
 
-# What a case is about when it has one of these: the plain ones have none.
+# Parameters that plain cases do not have.
 PLACING = ("offset", "clip_rect", "clip_rect_source", "source_clip_rect", "channel_offset", "channel_max_count")
 ROWS: dict[str, dict[str, Any]] = {row["name"]: row for row in _core.kernel_table()}
-# Tried in test_every_gradient.py, on what their forward kernels leave.
+# Tested in test_every_gradient.py, with states of their forward kernels.
 GRADIENTS = {name for name, row in ROWS.items() if row["sources"][0] == "grad_y" and name != "NeuronGradient"}
 
 
@@ -34,7 +34,7 @@ def is_plain(case: Case) -> bool:
 
 
 def plain_cases() -> Iterator[Case]:
-    """For each kernel the first plain case and the last one."""
+    """Yield the first and the last plain case of each kernel."""
     for name in sorted(set(ROWS) - GRADIENTS):
         cases = [case for case in all_cases() if case.kernel == name and is_plain(case)]
         assert cases, f"{name} has no plain case"
@@ -46,19 +46,19 @@ CASES = list(plain_cases())
 IMAGES = [case for case in CASES if case.kernel not in STATES]
 
 
-# Kernels of which a rectangle of the result is not the corner of the whole.
+# Kernels for which a clipped result is not a corner of the whole result.
 SIZED_BY_DESTINATION = {
     "BinaryFullyConnected": "has one pixel",
     "Dropout": "has a mask as large as what is written",
     "FullyConnected": "has one pixel",
     "Reshape": "has as many values as the source, wherever they are put",
 }
-# Kernels of which two calls differ.
+# Kernels whose results differ between calls.
 SEQUENCES = {"Dropout": "its masks follow each other"}
 
 
 class Tried:
-    """A kernel, its sources and the result that it gives alone."""
+    """A kernel, its sources and its plain result."""
 
     def __init__(self, case: Case, dtype: str = "float32") -> None:
         self.case, self.row = case, ROWS[case.kernel]
@@ -67,21 +67,21 @@ class Tried:
         self.sources = inputs.sources
         self.prefixes = ["primary_", "secondary_"] if len(self.sources) == 2 else [""]
         self.whole = self.kernel(*self.sources)
-        self.kernel = build(case, inputs)  # the masks of a Dropout follow each other
+        self.kernel = build(case, inputs)  # each mask of a Dropout is used once
 
     def into(self, out: Guarded, written: tuple[slice, ...]) -> np.ndarray:
-        """What is written; nothing else may be."""
+        """Return the written part; check that nothing else has changed."""
         self.kernel(*self.sources, out=out.array)
         out.check(written)
         return out.array[written]
 
     def may(self, name: str) -> bool:
-        """Whether the row leaves a choice of that attribute."""
+        """Return whether the row allows setting this attribute."""
         spec = next(spec for spec in self.row["params"] + _common(self.row) if spec["name"] == name)
         return spec["attribute"] and not (spec["min"] == spec["max"] == 0)
 
 
-# Sums whose order depends on how the source lies in memory, or on how much is asked for at once.
+# Sums whose order depends on the source's memory layout, or on the size of the result.
 SUMS = ("ConvolutionTranspose", "FullyConnected", "ReduceColumnMean", "ReduceColumnSum")
 
 
@@ -114,7 +114,7 @@ def test_channels_of_a_wider_destination(case: Case) -> None:
     tried = Tried(case)
     n, h, w, c = tried.whole.shape
     tried.kernel.destination_feature_channel_offset = 8
-    behind = 0 if case.kernel == "Reshape" else 3  # takes all channels from the offset on
+    behind = 0 if case.kernel == "Reshape" else 3  # writes all channels from the offset on
     out = Guarded((n, h, w, 8 + c + behind), "float32")
     written = (slice(None), slice(None), slice(None), slice(8, 8 + c))
     np.testing.assert_array_equal(tried.into(out, written), tried.whole)
@@ -122,13 +122,13 @@ def test_channels_of_a_wider_destination(case: Case) -> None:
 
 
 def _rectangle(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Less than the whole where there is more than one pixel."""
+    """Return a size below the whole one if there is more than one pixel."""
     return max(1, shape[1] - 1), max(1, shape[2] - 1)
 
 
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_a_rectangle_of_the_destination(case: Case) -> None:
-    """clipRect: its first pixel sees what the first pixel of a whole result would [MPSCNNKernel.h]."""
+    """clipRect: its first pixel is the first pixel of a whole result [MPSCNNKernel.h]."""
     tried = Tried(case)
     n, h, w, c = tried.whole.shape
     height, width = (h, w) if case.kernel in SIZED_BY_DESTINATION else _rectangle(tried.whole.shape)
@@ -147,7 +147,7 @@ def test_images_of_a_longer_destination(case: Case) -> None:
     """clipRect.origin.z and .size.depth."""
     tried = Tried(case)
     n, h, w, c = tried.whole.shape
-    per_source = n // max(len(source) for source in tried.sources)  # regions of a crop stay together
+    per_source = n // max(len(source) for source in tried.sources)  # regions of a crop are not separated
     tried.kernel.clip_rect = ((0, 0, per_source), (h, w, per_source))
     out = Guarded((n + 2 * per_source, h, w, c), "float32")
     written = tried.into(out, (slice(per_source, 2 * per_source),))
@@ -175,7 +175,7 @@ def test_sources_of_any_strides(case: Case, view: str) -> None:
 
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_channels_of_a_wider_source(case: Case) -> None:
-    """sourceFeatureChannelOffset and sourceFeatureChannelMaxCount, with NaN in the channels beside them."""
+    """sourceFeatureChannelOffset and sourceFeatureChannelMaxCount, with NaN in the neighbouring channels."""
     tried = Tried(case)
     sources = []
     for source, prefix in zip(tried.sources, tried.prefixes, strict=True):
@@ -188,7 +188,7 @@ def test_channels_of_a_wider_source(case: Case) -> None:
 
 
 def _window(case: Case) -> tuple[int, int]:
-    """Where the first window of a plain case stands, in rows and columns."""
+    """Return the position of the first window of a plain case, in rows and columns."""
     params = case.params
     if case.kernel == "Pad":
         pad = params.get("padding", 0)
@@ -231,7 +231,7 @@ def test_images_of_a_longer_source(case: Case) -> None:
 
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_images_are_independent(case: Case) -> None:
-    """A batch gives what its images give one by one."""
+    """A batch gives the results of its single images."""
     if case.kernel == "Dropout":
         pytest.skip("each image has a mask of its own, by its place in the batch")
     tried = Tried(case)
@@ -250,7 +250,7 @@ def test_images_are_independent(case: Case) -> None:
 @pytest.mark.parametrize("source", [0, 1])
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_a_result_over_its_source(case: Case, source: int) -> None:
-    """Refused, unless what is read is copied first: never a result that was computed from itself."""
+    """Refused, unless the source is copied first: no result depends on itself."""
     tried = Tried(case)
     if source >= len(tried.sources):
         pytest.skip("the kernel has one source")
@@ -289,7 +289,7 @@ def test_an_image_is_not_both(case: Case) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_the_result_may_have_another_type(case: Case, dtype: str) -> None:
-    """Computed alike, stored otherwise."""
+    """Equal results, stored in another type."""
     skip_sequences(case)
     other = {"float16": "float32", "float32": "float16"}[dtype]
     tried = Tried(case, dtype)
@@ -307,7 +307,7 @@ def test_the_result_may_have_another_type(case: Case, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_unsigned_sources_are_fractions(case: Case, dtype: str) -> None:
-    """What a kernel makes of bytes is what it makes of the floats that they stand for."""
+    """The result for bytes is that for the floats that they represent."""
     skip_sequences(case)
     tried = Tried(case, dtype)
     most = np.float32(np.iinfo(dtype).max)
@@ -323,7 +323,7 @@ def test_unsigned_sources_are_fractions(case: Case, dtype: str) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_four_threads(case: Case) -> None:
-    """One kernel, each thread with a command buffer of its own."""
+    """One kernel; each thread has its own command buffer."""
     skip_sequences(case)
     inputs = make(case, "float32")
     kernel = build(case, inputs)
@@ -341,7 +341,7 @@ def test_four_threads(case: Case) -> None:
 
 @pytest.mark.parametrize("case", IMAGES, ids=str)
 def test_several_encodes_on_one_command_buffer(case: Case) -> None:
-    """Attributes count when a kernel is encoded; results are there when the buffer has completed."""
+    """Attributes are read when a kernel is encoded; results are ready when the buffer has completed."""
     skip_sequences(case)
     tried = Tried(case)
     images = [mpscnn.Image.from_array(source) for source in tried.sources]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples run as a reader would run them, and notice when something is wrong."""
+"""The examples run as documented, and detect errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_pytorch_weights_of_other_shapes(geometry: str) -> None:
 def test_weights_in_the_wrong_order_are_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The classic mistake: the numbers of (O, I, H, W) taken for (O, H, W, I)."""
+    """A common mistake: weights (O, I, H, W) interpreted as (O, H, W, I)."""
     specification = importlib.util.spec_from_file_location("pytorch_weights", EXAMPLES / "pytorch_weights.py")
     assert specification is not None
     assert specification.loader is not None

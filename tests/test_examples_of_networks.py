@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples with whole networks run as a reader would run them, and say what is wrong."""
+"""The examples with whole networks run as documented, and report errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 def module_of(program: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     path = EXAMPLES / program
     monkeypatch.syspath_prepend(str(path.parent))
-    for name in ("weights", "model"):  # its neighbours, whatever another example called so
+    for name in ("weights", "model"):  # sibling modules, which another example may have loaded under the same name
         monkeypatch.delitem(sys.modules, name, raising=False)
     specification = importlib.util.spec_from_file_location(path.stem, path)
     assert specification is not None
@@ -52,7 +52,7 @@ def picture(tmp_path: Path, rng: np.random.Generator) -> Path:
 
 
 def expected_probabilities(module: torch.nn.Module, picture: Path, size: int, mean: Any, std: Any) -> np.ndarray:
-    """As torchvision's transforms do it: Resize, CenterCrop, ToTensor, Normalize."""
+    """Preprocess like torchvision's transforms: Resize, CenterCrop, ToTensor, Normalize."""
     with Image.open(picture) as opened:
         image = opened.convert("RGB")
     shorter = round(size * 256 / 224)
@@ -97,7 +97,7 @@ def test_classify_in_words(tmp_path: Path, picture: Path) -> None:
 
 
 def test_classify_by_a_folder_of_hugging_face(tmp_path: Path, picture: Path) -> None:
-    """Names of classes and numbers for colours are the folder's."""
+    """Class names, mean and deviation come from the folder."""
     module = build_small("resnet18")
     folder = tmp_path / "model"
     folder.mkdir()
@@ -172,7 +172,7 @@ def test_style_transfer(tmp_path: Path, picture: Path) -> None:
         both = np.asarray(image)
         assert both.shape == (88, 240, 3)
         np.testing.assert_array_equal(both[:, :120], np.asarray(before)[:88])
-        assert both[:, 120:].std() > 20  # a picture, not one colour
+        assert both[:, 120:].std() > 20  # an image, not a single colour
 
 
 def test_style_transfer_with_weights(tmp_path: Path, picture: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_difference_from_pytorch_is_noticed(
 
 
 class Replicated:
-    """torch.nn.functional whose padding repeats the edge."""
+    """torch.nn.functional with padding that repeats the edge."""
 
     def __init__(self, functional: ModuleType) -> None:
         self._functional = functional

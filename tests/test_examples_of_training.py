@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples that train run as a reader would run them, reach what they promise, and say what is wrong."""
+"""The training examples run as documented, reach the promised accuracy, and report errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_train_digits(tmp_path: Path) -> None:
     report = report_of(run("train_digits.py", "--output", tmp_path / "out", "--check-pytorch", "--json"))
     assert report["accuracy"] >= 0.98
     assert (report["trained"], report["held_out"]) == (1438, 359)
-    if not SANITIZED:  # a second of it is the training; the clock shows what else the machine does
+    if not SANITIZED:  # the training takes a second of it; the rest depends on the machine's load
         assert report["processor_seconds"] < 20
     assert 0 <= report["difference_from_pytorch"] <= 1e-4
     assert len(report["epochs"]) == 16
@@ -101,7 +101,7 @@ def test_train_digits_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_fine_tune(tmp_path: Path) -> None:
-    """The weights that it writes make a better picture, by the demo too."""
+    """The trained weights improve the image, also in the demo."""
     out = tmp_path / "weights.safetensors"
     figures = report_of(run("super_resolution/fine_tune.py", "--epochs", 1, "--steps", 30, "--output", out, "--json"))
     found, clean = figures["psnr_db"], figures["psnr_clean_db"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every case row on the device, against the float64 oracle and against PyTorch, three ways to call a kernel."""
+"""Every case row on the device, against the float64 oracle and PyTorch, with three ways of calling a kernel."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from oracle.torch_reference import reference
 
 @lru_cache(maxsize=64)
 def prepared(case: Case, dtype: str) -> tuple[Inputs, Expected]:
-    """Arrays of a row and what has to come out; the same objects for the tests of one row."""
+    """Return the row's arrays and expected result; cached for the tests of one row."""
     inputs = make(case, dtype)
     return inputs, expected(case, inputs, case.result_dtype or dtype)
 
 
 Sources = list[np.ndarray]
-# Kernels whose result is a state have tests of their own (test_normalization.py).
+# Kernels that return a state have their own tests (test_normalization.py).
 STATES = {row["name"] for row in _core.kernel_table() if row["result"] == "state"}
 CASES = [case for case in all_cases() if case.kernel not in STATES]
 ROWS = [pytest.param(case, dtype, id=f"{case}-{dtype}") for case in CASES for dtype in case.dtypes]
@@ -47,7 +47,7 @@ def _activation(case: Case, inputs: Inputs) -> Any:
 
 
 def _data_source(case: Case, inputs: Inputs) -> tuple[Any, dict[str, Any]]:
-    """What only a data source can say: its batch normalization. The rest of the parameters stays outside."""
+    """Return a data source with batch normalization, which only it can have, and the remaining parameters."""
     assert case.layout == "OHWI"
     assert inputs.weight is not None
     out_channels, height, width, in_group = inputs.weight.shape
@@ -78,7 +78,7 @@ def _data_source(case: Case, inputs: Inputs) -> tuple[Any, dict[str, Any]]:
 
 
 def build(case: Case, inputs: Inputs, device: mpscnn.Device | None = None) -> mpscnn.Kernel:
-    """The kernel of a row."""
+    """Make the kernel of a row."""
     kind = getattr(mpscnn, case.kernel)
     params = dict(case.params)
     if case.kernel == "NeuronGradient":
@@ -121,7 +121,7 @@ def _into(kernel: mpscnn.Kernel, case: Case, sources: Sources, right: Expected, 
 
 
 def _chained(kernel: mpscnn.Kernel, case: Case, sources: Sources, right: Expected, dtype: str) -> np.ndarray:
-    """Copied, then the kernel, then times -2: all in one command buffer, with temporary images between them."""
+    """A copy, the kernel, then times -2: all in one command buffer, with temporary images between them."""
     if case.out or right.first != (0, 0, 0, 0):
         pytest.skip("a part of a temporary image would stay undefined")
     copy = mpscnn.NeuronLinear(1.0, 0.0)
@@ -158,7 +158,7 @@ def test_against_oracle(case: Case, dtype: str, way: str) -> None:
         assert np.array_equal(source, kept, equal_nan=kept.dtype.kind == "f"), "a source was written"
     numbers = compare.as_numbers(result)
     compare.assert_close(numbers, right.value, right.bound)
-    # The same comparison has to refuse what is wrong.
+    # The comparison must refuse wrong results.
     for name, mutant in compare.mutants(numbers, right.value, right.bound).items():
         with pytest.raises(AssertionError):
             compare.assert_close(mutant, right.value, right.bound, name)
@@ -177,13 +177,13 @@ def test_against_torch(case: Case, dtype: str) -> None:
     numbers = compare.as_numbers(result)
     if result.dtype.kind == "u":
         theirs = np.clip(theirs, 0, 1)
-    representable = np.isfinite(right.value)  # what overflows the result's type is the oracle's affair
+    representable = np.isfinite(right.value)  # values that overflow the result's type are compared with the oracle only
     compare.assert_close(np.where(representable, numbers, 0), np.where(representable, theirs, 0), right.bound)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_engine_sizes_alike(case: Case, engine: mpscnn.Device) -> None:
-    """Also the one that computes nothing: shapes and types, and that nothing but the result is written."""
+    """Also with the null engine: shapes and types, and nothing but the result is written."""
     inputs, right = prepared(case, case.dtypes[0])
     dtype = case.result_dtype or case.dtypes[0]
     kernel = build(case, inputs, engine)
@@ -198,7 +198,7 @@ def test_every_engine_sizes_alike(case: Case, engine: mpscnn.Device) -> None:
 
 @pytest.mark.parametrize("case", [case for case in all_cases() if case.weight][::5], ids=str)
 def test_a_kernel_is_used_again(case: Case) -> None:
-    """Same kernel, same source: the same bits; another source in between changes nothing."""
+    """The same kernel and source give the same bits, also after another source."""
     inputs, right = prepared(case, case.dtypes[0])
     kernel = build(case, inputs)
     results = []
@@ -210,7 +210,7 @@ def test_a_kernel_is_used_again(case: Case) -> None:
 
 
 def test_attributes_count_at_the_time_of_encoding() -> None:
-    """What is set after encode() does not change what was encoded [MPSKernel.h]."""
+    """Attributes set after encode() do not affect it [MPSKernel.h]."""
     x = np.arange(12, dtype=np.float32).reshape(1, 3, 4, 1)
     kernel = mpscnn.NeuronLinear(1.0, 0.0)
     with mpscnn.CommandBuffer() as buffer:
@@ -242,7 +242,7 @@ def test_a_temporary_image_is_read_twice() -> None:
 
 
 def test_temporaries_do_not_run_into_each_other(rng) -> None:
-    """Two chains side by side: storage that is given back early must not be read late."""
+    """Two parallel chains: storage that is recycled early must not be read late."""
     a, b = (rng.normal(size=(1, 9, 11, 5)).astype(np.float32) for _ in range(2))
     double, halve = mpscnn.NeuronLinear(2.0, 0.0), mpscnn.NeuronLinear(0.5, 0.0)
     with mpscnn.CommandBuffer() as buffer:
@@ -273,7 +273,7 @@ def test_no_memory_is_kept(no_leak, rng) -> None:
 
 
 def test_nothing_is_printed() -> None:
-    """Not even by the Objective-C runtime, which complains of objects that are released into no pool."""
+    """Nor by the Objective-C runtime, which reports objects autoreleased without a pool."""
     program = """
 import numpy as np, mpscnn
 x = np.ones((2, 5, 6, 4), np.float32)

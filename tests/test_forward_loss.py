@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ForwardLoss, LossGradient and InitialGradient: against Loss, and against PyTorch where Loss has no like."""
+"""ForwardLoss, LossGradient and InitialGradient: against Loss, and against PyTorch where Loss has no counterpart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_loss_is_that_of_loss(kind: str, reduction: str, across: bool, weigh
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("kind", TYPES)
 def test_gradients_against_autograd(kind: str, weighted: bool) -> None:
-    """With an incoming gradient for each value, and with one for each image."""
+    """With an incoming gradient for each value, and with one per image."""
     x, t, w = predictions(kind, X), labels_of(kind, X), weights_of(X) if weighted else None
     for options in OPTIONS:
         for shape in (X, (X[0], 1, 1, 1)):
@@ -52,7 +52,7 @@ def test_gradients_against_autograd(kind: str, weighted: bool) -> None:
 
 
 def test_a_backward_pass_on_one_command_buffer() -> None:
-    """All but the ends are temporaries of several images, which are used up."""
+    """All images but the first and last are temporaries with several images, which are consumed."""
     x, t, w = random(X), random(X, seed=1), weights_of(X)
     loss, gradient = mpscnn.ForwardLoss("huber"), mpscnn.LossGradient("huber")
     double = mpscnn.NeuronLinear(a=2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Apple's hardware has answered, as others measured and published it; each test names where.
+"""Results of Apple's hardware, as measured and published by others; each test names its source.
 
-charon: the pages of facts of github.com/kern0x1b/charon, an M4 Pro. webml-polyfill: issues of intel/webml-polyfill.
-BinopLayerTests: tests of praeclarum/MetalTensors that ran on devices.
+charon: the pages of facts of github.com/kern0x1b/charon, measured on an M4 Pro. webml-polyfill: issues of
+intel/webml-polyfill. BinopLayerTests: tests of praeclarum/MetalTensors that ran on devices.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import mpscnn
 
 
 def image(values: Any) -> np.ndarray:
-    """Rows of one channel as (1, H, W, 1)."""
+    """Return rows of one channel as (1, H, W, 1)."""
     return np.array(values, np.float32)[None, :, :, None]
 
 
 def ramp(count: int) -> np.ndarray:
-    """1, 2, ... in a square."""
+    """Return 1, 2, ... as a square image."""
     side = int(count**0.5)
     return image(np.arange(1, count + 1).reshape(side, side))
 
 
 def test_average_with_offset_zero() -> None:
-    """charon, page on CNN kernels: 2 x 2, stride 1, offset (0, 0), the edge mode that a kernel has by default."""
-    kernel = mpscnn.PoolingAverage(2, stride=1, padding=((1, 0), (1, 0)))  # of even windows this is offset (0, 0)
+    """charon, page on CNN kernels: 2 x 2, stride 1, offset (0, 0), the default edge mode."""
+    kernel = mpscnn.PoolingAverage(2, stride=1, padding=((1, 0), (1, 0)))  # for even windows this is offset (0, 0)
     wanted = [[0.25, 0.75, 1.25], [1.25, 3, 4], [2.75, 6, 7]]
     np.testing.assert_array_equal(kernel(ramp(9)), image(wanted))
     kernel.offset = (0, 0)
@@ -59,7 +59,7 @@ def test_corner_of_an_average(zero_pad_size: int) -> None:
 
 def test_spatial_normalization() -> None:
     """MPSCNNElements10.m of charon: kernel size 3, defaults."""
-    # 2.48832e-05 is exact: there the power was approximate.
+    # 2.48832e-05 is exact: the device's power was approximate.
     assert mpscnn.SpatialNormalization(3)(ramp(16))[0, 0, 0, 0] == pytest.approx(2.48832257e-05, rel=2e-6)
 
 
@@ -76,7 +76,7 @@ def test_local_contrast_normalization() -> None:
 
 
 def test_divisor_across_channels() -> None:
-    """charon, page on 10.x: three at every channel, also where fewer are there."""
+    """charon, page on 10.x: three at every channel, also where fewer exist."""
     y = mpscnn.CrossChannelNormalization(3, alpha=1.0, beta=1.0, delta=0.0)(np.ones((1, 1, 1, 5), np.float32))
     np.testing.assert_allclose(y[0, 0, 0], [3 / 2, 1, 1, 1, 3 / 2], rtol=1e-6)
 
@@ -106,7 +106,7 @@ def test_hyperbolic_tangent() -> None:
     ],
 )
 def test_fresh_properties(kernel: str, values: dict[str, float]) -> None:
-    """charon, page on 10.x: what kernels have before anything is set."""
+    """charon, page on 10.x: properties of new kernels."""
     parameters = inspect.signature(getattr(mpscnn, kernel)).parameters
     assert {name: parameters[name].default for name in values} == pytest.approx(values, rel=1e-6)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient kernels: every case row of every forward kernel that has one, against autograd and finite differences."""
+"""Gradient kernels: every case row of every forward kernel with a gradient, against autograd and finite differences."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from test_forward import build
 
 ROWS = {row["name"]: row for row in _core.kernel_table()}
 BY_APPLE = {row["apple_class"]: row for row in ROWS.values()}
-# Forward kernels whose gradient is in the table.
-# BatchNormalization in training has tests of its own (test_batch_gradient.py).
+# Forward kernels whose gradient is in the table. test_batch_gradient.py tests BatchNormalization in training.
 FORWARD = {
     name
     for name, row in ROWS.items()
     if row["gradient"] in BY_APPLE and not row["forward"] and not name.startswith("BatchNormalization")
 }
-# Not about functions: 8-bit sources, results of another type, parts of a destination.
+# Without rows of other subjects: 8-bit sources, results of another type, parts of a destination.
 CASES = [
     case
     for case in all_cases()
@@ -39,7 +38,7 @@ CASES = [
     and not case.out
     # test_a_source_that_is_repeated_over_images
     and not (case.second and case.x[0] != case.second[0])
-    # The result's own channels have a gradient, not those beside them.
+    # The gradient is that of the result's own channels.
     and "destination_feature_channel_offset" not in case.params
     # test_fused_activations
     and not (case.weight and (case.activation or case.batch_norm))
@@ -47,13 +46,13 @@ CASES = [
     and not case.quantized
 ]
 NEEDS_STATE = {"Add", "Subtract", "Multiply", "Dropout", "InstanceNormalization", "GroupNormalization"}
-# Where the derivative jumps, and values sit on the jump: what is chosen there is test_kinks' affair.
+# Rows with values at jumps of the derivative, which test_kinks tests.
 JUMPS: dict[str, str] = {}
 
 
 @dataclass
 class Encoded:
-    """A forward encode of a row, and the gradient of its result."""
+    """A forward encode of a row, and a gradient of its result."""
 
     kernel: Any
     inputs: Inputs
@@ -62,7 +61,7 @@ class Encoded:
     grad: np.ndarray
 
     def second(self, source: int) -> np.ndarray:
-        """What the gradient kernel with respect to a source is given besides."""
+        """Return the second source of the gradient kernel for a source."""
         row = BY_APPLE[ROWS[type(self.kernel).__name__]["gradient"]]
         if "y" in row["sources"]:
             return self.y
@@ -83,39 +82,39 @@ def _inputs(case: Case, dtype: str) -> Inputs:
 
 
 def finite(case: Case) -> bool:
-    """Rows about NaN and infinities have no derivative there."""
+    """Return whether the row has neither NaN nor infinities, which have no derivative."""
     inputs = _inputs(case, "float32")
     right = expected(case, inputs, "float32").value
     return bool(all(np.isfinite(x).all() for x in inputs.sources) and np.isfinite(right).all())
 
 
 def whole(grad: np.ndarray, case: Case, source: int, x: np.ndarray) -> np.ndarray:
-    """The gradient with respect to all images and channels of a source; those that the row leaves out have none."""
+    """Return the gradient for all images and channels of a source; it is 0 for those that the row does not read."""
     prefix = ("primary_", "secondary_")[source] if case.second else ""
     first = case.params.get(f"{prefix}source_feature_channel_offset", 0)
     offset = case.params.get(f"{prefix}offset")
     image = offset[2] if offset and len(offset) == 3 else 0
     full = np.zeros(x.shape, np.float64)
-    images, height, width, channels = grad.shape  # 1 of what a stride of 0 repeats
+    images, height, width, channels = grad.shape  # extent 1 where a stride of 0 repeats
     full[image : image + images, :height, :width, first : first + channels] = grad
     return full
 
 
 def relative(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference, by the largest value; incoming gradients are about 1."""
+    """Return the largest difference relative to the largest value; incoming gradients are about 1."""
     assert found.shape == wanted.shape
     return float(np.abs(found - wanted).max(initial=0.0) / max(np.abs(wanted).max(initial=0.0), 5e-2))
 
 
 def parameters(case: Case, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Autograd's, by the names and in the orders of the state."""
+    """Return autograd's gradients by the names and in the order of the state."""
     named = {}
     if "weight" in found:
         weight = found["weight"]
         if case.layout == "OI":
             channels, height, width = case.params.get("feature_map") or (weight.shape[1], 1, 1)
             named["grad_weight"] = weight.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
-        elif case.kernel == "ConvolutionTranspose" and case.layout == "IOHW":  # MPS's own is rotated
+        elif case.kernel == "ConvolutionTranspose" and case.layout == "IOHW":  # MPS's order is rotated
             groups = np.split(weight[:, :, ::-1, ::-1], case.groups)
             named["grad_weight"] = np.concatenate([part.transpose(1, 2, 3, 0) for part in groups])
         else:
@@ -140,7 +139,7 @@ def test_against_autograd(case: Case) -> None:
         extended = np.zeros(wanted.shape)
         extended[tuple(slice(0, extent) for extent in found.shape)] = found
         assert relative(extended, wanted) < 2e-5
-    # PyTorch rounds the gradient of a rounded weight as well.
+    # PyTorch also rounds the gradient of a rounded weight.
     halves = case.weight_dtype == "float16" or case.params.get("kernel_dtype") == "float16"
     for name, wanted in parameters(case, right).items():
         assert relative(getattr(forward.state, name), wanted) < (1e-3 if halves else 2e-5), name
@@ -151,13 +150,13 @@ DROPPED = [case for case in CASES if case.kernel == "Dropout"]
 
 @pytest.mark.parametrize("case", DROPPED, ids=str)
 def test_what_was_dropped(case: Case) -> None:
-    """Each encode has a mask of its own, which its result shows."""
+    """Each encode has its own mask, which its result shows."""
     forward = encoded(case)
     x = forward.inputs.x
     found = forward.kernel.gradient(forward.grad, x, forward.state)
     if found.shape == forward.y.shape and not any("offset" in name for name in case.params):
         np.testing.assert_allclose(found, forward.grad * (forward.y / x), rtol=1e-5)
-    # Of a linear function, channel by channel.
+    # Dropout is linear and independent for each channel.
     offset = case.params.get("offset", (0, 0))
     image = offset[2] if len(offset) == 3 else 0
     first = case.params.get("source_feature_channel_offset", 0)
@@ -173,7 +172,7 @@ def test_what_was_dropped(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_against_finite_differences(case: Case) -> None:
-    """Of our own forward kernel, along a random direction: sum(y * grad) changes by the gradient's product with it."""
+    """With our own forward kernel, along a random direction: sum(y * grad) changes by the product with the gradient."""
     if not finite(case) or case.kernel == "Dropout":
         pytest.skip("the row is about NaN or infinities, or each call has a mask of its own")
     if case.values and ("Max" in case.kernel or "Norm" in case.kernel or case.kernel.startswith("Neuron")):
@@ -192,7 +191,7 @@ def test_against_finite_differences(case: Case) -> None:
             return np.asarray(forward.kernel(*moved), np.float64)
 
         kinks = "Max" in case.kernel or case.kernel.startswith(("Neuron", "Add", "Subtract"))
-        reduced = "allow_reduced_precision" in case.params  # convolutions, whose sums are linear: a step of any size
+        reduced = "allow_reduced_precision" in case.params  # convolutions are linear in them: a step of any size
         h = 1.0 if reduced else 2.0**-14 if kinks else 2.0**-8
         change = ((value(h) - value(-h)) * forward.grad).sum() / (2 * h)
         # Rounding of the results, and kinks between the two points.
@@ -203,7 +202,7 @@ def test_against_finite_differences(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kernel not in NEEDS_STATE], ids=str)
 def test_without_a_state(case: Case) -> None:
-    """The geometry is the forward kernel's as it is set."""
+    """The geometry is the forward kernel's current one."""
     forward = encoded(case)
     kernel = forward.kernel.gradient
     if "SoftMax" in case.kernel and any("offset" in name for name in case.params):
@@ -217,7 +216,7 @@ def test_without_a_state(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if "float16" in case.dtypes], ids=str)
 def test_halves(case: Case) -> None:
-    """What float32 gives for the same numbers, rounded once."""
+    """Return float32's result for the same numbers, rounded once."""
     if not finite(case):
         pytest.skip("the row is about NaN or infinities")
     if case.kernel == "Dropout":
@@ -270,7 +269,7 @@ def test_places_in_the_destination(case: Case) -> None:
 
 @pytest.mark.parametrize("case", ONE_EACH, ids=str)
 def test_one_command_buffer(case: Case) -> None:
-    """Forward and back with temporary images between, which are read once each."""
+    """Forward and backward with temporary images, each read once."""
     forward = encoded(case)
     wanted = forward.kernel.gradient(forward.grad, forward.second(0))
     takes_y = forward.second(0) is forward.y
@@ -365,7 +364,7 @@ def test_gradients_are_read_when_they_are_there() -> None:
 
 
 def test_only_the_source() -> None:
-    """A state has no gradients of parameters that nobody has computed."""
+    """A state has no gradients of parameters that were not computed."""
     conv = mpscnn.Convolution(np.ones((1, 1, 1, 1), np.float32))
     x = np.ones((1, 2, 2, 1), np.float32)
     y, state = conv(x, with_state=True)
@@ -412,7 +411,7 @@ def test_a_source_that_is_repeated_over_images() -> None:
 
 
 def test_kinks() -> None:
-    """Of several equal maxima the first in rows and columns; slopes at 0 as in test_two_sources."""
+    """Among equal maxima, the first in row-major order; slopes at 0 as in test_two_sources."""
     pool = mpscnn.PoolingMax(2)
     x = np.zeros((1, 2, 2, 1), np.float32)
     assert pool.gradient(np.ones((1, 1, 1, 1), np.float32), x).ravel().tolist() == [1, 0, 0, 0]

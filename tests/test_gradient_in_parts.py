@@ -28,8 +28,7 @@ def slices(parts: Sequence[int]) -> list[slice]:
     return [slice(end - count, end) for end, count in zip(ends, parts, strict=True)]
 
 
-# Every kernel whose state is shared, by each kind of it, and PyTorch's convolution of the same weights (O, I, H, W) in
-# float64.
+# One kernel for each kind of shared state, and PyTorch's convolution with the same weights (O, I, H, W) in float64.
 def plain() -> tuple[Kernel, Callable[..., torch.Tensor]]:
     weight, bias = normal(6, 5, 3, 2, seed=1), normal(6, seed=2)
     kernel = mpscnn.Convolution(weight, bias, stride=(2, 1), padding=(1, 0), dilation=(1, 2))
@@ -63,7 +62,7 @@ CHANNELS = {"grouped": 8}
 def of_torch(
     kernel: Kernel, function: Callable[..., torch.Tensor], x: np.ndarray, grad: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Gradients with respect to source (N, H, W, C), weights (O, H, W, I) and biases."""
+    """Return the gradients by source (N, H, W, C), weights (O, H, W, I) and biases."""
     source = kernel.data_source
     source.load()
     weight, bias = np.array(source.weights), np.array(source.bias)
@@ -84,7 +83,7 @@ def near(found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 class InParts:
-    """A batch through a kernel on one command buffer, each part an Image."""
+    """A batch run through a kernel on one command buffer, one Image per part."""
 
     def __init__(self, kernel: Kernel, x: np.ndarray, parts: Sequence[int]) -> None:
         self.kernel, self.slices = kernel, slices(parts)
@@ -142,7 +141,7 @@ def test_a_transposed_convolution(parts: tuple[int, ...]) -> None:
 
 
 def test_more_images_than_an_image_holds() -> None:
-    """32 images of 512 channels: the case that parts are there for."""
+    """32 images of 512 channels, which need parts."""
     kernel = mpscnn.Convolution(normal(512, 512, 1, 1, seed=1) / 16)
     x = normal(32, 1, 2, 512)
     if APPLE:
@@ -172,7 +171,7 @@ def test_arrays() -> None:
 
 
 def test_one_command_buffer_and_temporary_images() -> None:
-    """Forward and back without waiting; the parts go through a second kernel, whose states are theirs alone."""
+    """Forward and backward without waiting; the parts pass through a second kernel, which has its own states."""
     conv, function = plain()
     relu = mpscnn.NeuronReLU()
     x = normal(5, 7, 6, 5)
@@ -193,7 +192,7 @@ def test_one_command_buffer_and_temporary_images() -> None:
 
 
 def test_a_copy_of_the_kernel_joins() -> None:
-    """Threads have copies of a kernel, whose states are the kernel's."""
+    """Threads have copies of a kernel, which can extend the kernel's states."""
     kernel, function = plain()
     x = normal(4, 7, 6, 5)
     y, state = kernel(x[:2], with_state=True)
@@ -338,7 +337,7 @@ def test_states_that_cannot_be_joined() -> None:
     with pytest.raises(ValueError, match="Convolution: padding, offset, edge mode or the channels that are read have"):
         kernel(x, with_state=state)
     kernel.edge_mode = "zero"
-    assert state.encodes == 1  # what was refused has not joined
+    assert state.encodes == 1  # the refused encode has not joined
     y, _ = kernel(x, with_state=state)
     kernel.gradient(y, x, state)
     with pytest.raises(
@@ -395,7 +394,7 @@ def test_wrong_types() -> None:
 @pytest.mark.parametrize("activation", [None, "relu"])
 @pytest.mark.parametrize("parts", [(4, 4), (9, 8), (1, 2, 5)], ids=str)
 def test_batch_normalization(parts: tuple[int, ...], activation: str | None) -> None:
-    """On one command buffer: statistics, results and gradients are those of the whole batch; then of the next one."""
+    """On one command buffer: statistics, results and gradients of the whole batch; then those of the next one."""
     channels = 6
     gamma, beta = normal(2, channels, seed=1)
     norm = mpscnn.BatchNormalization(gamma, beta, epsilon=1e-3, activation=activation)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of openmps say what Apple's say, compile everywhere, and are the ones the generator writes."""
+"""The headers of openmps declare the same as Apple's, compile everywhere, and match the generator's output."""
 
 import concurrent.futures
 import glob
@@ -30,7 +30,7 @@ def run(*command, **keywords):
 
 
 def gcc_folder():
-    """The newest GCC's folder that has the Objective-C headers and library."""
+    """Return the newest GCC folder with the Objective-C headers and library."""
     found = glob.glob("/usr/lib/gcc/*/*/include/objc/objc.h")
     newest = max(found, key=lambda p: [int(x) for x in re.findall(r"\d+", p.split("/")[5])], default=None)
     return newest and pathlib.Path(newest).parents[2]
@@ -38,7 +38,7 @@ def gcc_folder():
 
 @pytest.fixture(scope="session")
 def clang():
-    """The compiler and its flags. Absence is a failure: `make test` installs what this needs."""
+    """Return the compiler and its flags. A missing one is a failure: `make test` installs it."""
     if shutil.which(CLANG) is None:
         pytest.fail(f"{CLANG} is not installed; `make test` installs it, or set CLANG.")
     if gcc_folder() is None or not os.path.exists("/usr/include/GNUstep/Foundation/Foundation.h"):
@@ -60,7 +60,7 @@ def check_api(include, *options):
 
 
 def counts(output):
-    """{'classes': (283, 283), ...} from the summary of check_api."""
+    """Return {'classes': (283, 283), ...} from the summary of check_api."""
     return {name: (int(a), int(b)) for name, a, b in re.findall(r"([a-z ]+?) (\d+)/(\d+)", output)}
 
 
@@ -95,7 +95,7 @@ def test_every_header_compiles_on_its_own(clang, tmp_path, language):
     assert len(HEADERS) > 60
     flags = [LANGUAGES[language], "-Wall", "-Werror"]
     if language == "objective-c++":
-        # Foundation takes four fifths of the time there. That headers include it, Objective-C sees.
+        # Precompile Foundation, which takes four fifths of the time. The other language checks that headers include it.
         foundation = tmp_path / "foundation.h"
         foundation.write_text("#import <Foundation/Foundation.h>\n")
         compiled = tmp_path / "foundation.pch"
@@ -177,7 +177,7 @@ def test_wrong_declarations_are_reported(clang, tmp_path):
     for what, (header, old, new, _) in MUTATIONS.items():
         text = (copy / header).read_text()
         assert old in text, what
-        if what == "superclass":  # the other class has to be known by then
+        if what == "superclass":  # the other class must be declared before
             text = text.replace("@class", "@class MPSCNNPoolingAverage; @class", 1)
             block = re.search(r"@interface MPSCNNPoolingMax : .*?@end\n", text, re.S).group(0)
             text = text.replace(block, "") + "\n" + block

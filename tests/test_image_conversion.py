@@ -17,7 +17,7 @@ X = (2, 3, 5, 4)
 
 
 def pixels(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """With values beyond 0...1 where the dtype has them, and halfway cases of uint8."""
+    """Return random pixels: beyond 0...1 where the dtype allows it, with halfway cases of uint8."""
     if dtype.startswith("uint"):
         return np.random.default_rng(1).integers(0, np.iinfo(dtype).max, shape, dtype=dtype, endpoint=True)
     x = np.random.default_rng(1).uniform(-0.5, 1.5, shape)
@@ -26,12 +26,12 @@ def pixels(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def values(x: np.ndarray) -> np.ndarray:
-    """What the device sees."""
+    """Return the values as the device reads them."""
     return x / np.float64(np.iinfo(x.dtype).max) if x.dtype.kind == "u" else x.astype(np.float64)
 
 
 def assert_stored(got: np.ndarray, expected: np.ndarray, dtype: str) -> None:
-    """At most half a step of the dtype off, and a little for arithmetic in float32."""
+    """Assert errors of at most half a step of the dtype, plus float32 arithmetic."""
     assert got.dtype == np.dtype(dtype)
     if dtype.startswith("uint"):
         most = np.iinfo(dtype).max
@@ -46,7 +46,7 @@ ALPHA = ["non_premultiplied", "alpha_is_one", "premultiplied"]
 
 
 def oracle(x: np.ndarray, source: str, destination: str, background: np.ndarray) -> np.ndarray:
-    """Colours c and alpha a of an image of four channels, float64."""
+    """Return the expected colours and alpha of an image of four channels, float64."""
     colour, a = x[..., :3], x[..., 3:]
     if source == "alpha_is_one":
         a = np.ones_like(a)
@@ -64,7 +64,7 @@ def oracle(x: np.ndarray, source: str, destination: str, background: np.ndarray)
 @pytest.mark.parametrize("target", DTYPES)
 @pytest.mark.parametrize("source", DTYPES)
 def test_dtypes(source: str, target: str) -> None:
-    """More channels than four, and a number of them that is no multiple of four."""
+    """More than four channels, not a multiple of four."""
     kernel = mpscnn.ImageConversion(target)
     assert kernel.dtype == np.dtype(target)
     for channels in (1, 3, 4, 9):
@@ -134,7 +134,7 @@ def test_more_images_than_one_image_holds() -> None:
 
 
 def moved(x: np.ndarray, offset: tuple[int, ...], size: tuple[int, int], edge: str) -> np.ndarray:
-    """The pixels of x from `offset` on, by NumPy's padding."""
+    """Return the pixels of x from `offset` on, padded by NumPy."""
     y, x0, first = (*offset, 0)[:3]
     frame = 20
     mode: Any = {"mode": "edge"} if edge == "clamp" else {"mode": "constant"}
@@ -177,7 +177,7 @@ def test_offset(target: str, offset: tuple[int, ...], edge: str) -> None:
     ids=str,
 )
 def test_clip_rect(clip: Any, offset: Any, edge: str, strided: bool) -> None:
-    """A part of a destination of another size, whose other pixels are kept."""
+    """A part of a destination of another size; its other pixels are unchanged."""
     x = pixels((3, 6, 7, 4), "float32")
     kernel = mpscnn.ImageConversion("float16", clip_rect=clip, edge_mode=edge)
     kernel.offset = offset
@@ -258,7 +258,7 @@ def test_an_offset_in_pixels_of_more_images_than_one_holds() -> None:
     ],
 )
 def test_wrong_attributes(attribute: str, value: Any, raises: type[Exception], match: str) -> None:
-    """As kernels of the table answer them."""
+    """The same errors as for kernels of the table."""
     for name in ("NeuronReLU", "ImageConversion"):
         kind = getattr(mpscnn, name)
         with pytest.raises(raises, match=f"{name}: {match}") as made:

@@ -43,7 +43,7 @@ def test_nchw_there_and_back(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_into_and_out_of_any_strides(layout: str, dtype: str) -> None:
-    """Dense, gapped and reversed arrays on both sides, with a guard around what is written."""
+    """Dense, gapped and reversed arrays on both sides, with guards around written ones."""
     shape = (2, 5, 7, 3)
     axes = (0, 1, 2, 3) if layout == "NHWC" else (0, 3, 1, 2)
     x = random(shape, dtype)
@@ -82,7 +82,7 @@ def test_new_images_take_every_dtype_spelling() -> None:
 
 
 def test_uint8_and_uint16_are_fractions_for_the_device() -> None:
-    """All codes: 0...255 is 0...1 in steps of 1/255, and comes back as it was."""
+    """All codes: 0...255 represent 0...1 in steps of 1/255, and are unchanged after a round trip."""
     codes = np.arange(256, dtype=np.uint8).reshape(1, 8, 8, 4)
     kernel = mpscnn.NeuronLinear(1.0)
     np.testing.assert_array_equal(kernel(codes), codes)
@@ -187,7 +187,7 @@ def test_dlpack() -> None:
 
 
 def test_images_of_images() -> None:
-    """An image is an array like any other: through DLPack it comes into another one."""
+    """An image is an array like any other: another image can be made from it through DLPack."""
     image = mpscnn.Image.from_array(random((1, 2, 3, 4)))
     again = mpscnn.Image.from_array(image)
     np.testing.assert_array_equal(again.numpy(), image.numpy())
@@ -213,7 +213,7 @@ def test_labels_devices_and_text() -> None:
 
 
 def test_images_of_the_same_memory_are_ordered_by_the_queue() -> None:
-    """Two images over one array: a write by the device through one is read through the other."""
+    """Two images over one array: a device write through one is visible through the other."""
     if not mpscnn.Device().shares_images:
         pytest.skip("this device's images have memory of their own")
     x, store = random((1, 5, 7, 4)), mpscnn.empty((1, 5, 7, 4))
@@ -224,7 +224,7 @@ def test_images_of_the_same_memory_are_ordered_by_the_queue() -> None:
 
 
 def test_large_images() -> None:
-    """Metal's longest row and column, many channels, many images."""
+    """Metal's max height and width, many channels, many images."""
     for shape in ((1, 1, 16384, 3), (1, 16384, 1, 3), (300, 3, 2, 5), (1, 2, 2, 5000)):
         x = random(shape)
         np.testing.assert_array_equal(mpscnn.NeuronReLU()(x), np.maximum(x, 0))

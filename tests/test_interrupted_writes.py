@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on the disk after a process that saves is killed, or gets Ctrl-C, before any of its system calls."""
+"""Files on disk after a process that saves is killed, or gets Ctrl-C, before any of its system calls."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CHECKPOINTS = """
 """
 
 PROGRAMS = {
-    # Folders that were left while files were moved are saved to once more, which is killed at each call, too.
+    # Folders left in the middle of moving files are saved to again, and that is killed at each call, too.
     "checkpoints": COMMON
     + CHECKPOINTS
     + """
@@ -145,7 +145,7 @@ PROGRAMS = {
             old.save(path)
             assert (current(), names()) == (1, ["net.mpscnn"])
     """,
-    # Power may go at any time: contents before the name that makes them current, that before what it replaces.
+    # On power failure at any time: contents are written before the name that refers to them, which replaces the old.
     "order": COMMON
     + CHECKPOINTS
     + """
@@ -188,12 +188,12 @@ def run(program: str, library: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_interrupted_at_every_call(name: str, library: Path, tmp_path: Path) -> None:
-    """Several hundred processes are forked and killed, in a few seconds."""
+    """Forks and kills several hundred processes in a few seconds."""
     run(PROGRAMS[name], library, tmp_path / "folder")
 
 
 def test_processes_that_save_at_once(library: Path, tmp_path: Path) -> None:
-    """Writers do not disturb each other, nor one that reads."""
+    """Concurrent writers and readers do not disturb each other."""
     program = """
     import time
     end = time.monotonic() + 1

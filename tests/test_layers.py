@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of layers: shapes, parameters and operations against numbers counted by hand, and by others."""
+"""The table of layers: shapes, parameters and operations against counts by hand and published ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_of_a_network_each_kernel_is_one() -> None:
     table = mpscnn.Network(small()).layers()
     assert [layer.name for layer in table] == ["relu", "pool", "branch", "add", "cat", "fc"]
     assert table[0].activation == "relu"
-    assert table[0].parameters == 216 + 8  # batch normalization has become a bias
+    assert table[0].parameters == 216 + 8  # batch normalization is folded into a bias
     assert table[0].origin == "a.conv (Conv), a.bn (BatchNormalization)"
 
 
@@ -150,7 +150,7 @@ def test_a_data_source_is_counted_by_its_descriptor() -> None:
 def test_as_text_and_as_json() -> None:
     table = layer_table(small())
     lines = str(table).splitlines()
-    assert len({len(line) for line in lines}) == 1  # numbers end under each other
+    assert len({len(line) for line in lines}) == 1  # numbers are aligned
     assert "1x8x6x3" in lines[2]
     assert lines[-1].split()[:3] == ["total", "8", "kernels"]
     read = json.loads(json.dumps(table.to_dict()))
@@ -216,7 +216,7 @@ def test_loaded_with_shapes_by_name() -> None:
     changed = {"a": (3, 4, 8, 6), "b": (3, 2, 8, 6)}
     assert net.summary(changed) != net.summary()
     with pytest.raises(ValueError, match="images"):
-        net.summary({"a": (3, 4, 8, 6)})  # the other one as it was loaded
+        net.summary({"a": (3, 4, 8, 6)})  # the other input has the imported shape
 
 
 def onnx_model(shape: tuple[int | str, ...]) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights that nobody can change are used where they are: no copy, no page touched, kept as long as they are needed."""
+"""Weights that cannot change are used in place: not copied, no page touched, kept alive as long as needed."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from support import counts_memory, only_openmps, run_python
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and MPS keeps its own copy")
 
-# 16 sets of 9.4 MB, as OHWI: what making the kernels adds to the memory of the process, and of the file's pages.
+# 16 sets of 9.4 MB in OHWI: prints the growth of the process's resident memory, and that of the file's pages.
 PROGRAM = """
 import re, sys
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_no_page_of_mapped_weights_is_touched(weights_file: Path) -> None:
     assert grown > 200 << 20, "and what is copied"
 
 
-# What making a kernel adds to the memory of the process at the most, in sets of its weights.
+# Max memory that making a kernel adds to the process, in sets of its weights.
 REORDERED = """
 import re
 from pathlib import Path
@@ -104,7 +104,7 @@ X = np.random.default_rng(8).standard_normal((1, 7, 6, 5), dtype=np.float32)
     [
         ("OHWI", (4, 3, 3, 5)),
         ("OIHW", (4, 5, 3, 3)),  # reordered
-        ("OIHW", (4, 5, 1, 1)),  # the order of OHWI
+        ("OIHW", (4, 5, 1, 1)),  # equal to OHWI here
         ("OIHW", (4, 5, 1, 3)),
     ],
 )
@@ -133,7 +133,7 @@ def test_lent_weights_live_as_long_as_the_kernel(tmp_path: Path) -> None:
 
 
 def memory_that_can_change(kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Weights, and the same memory writable."""
+    """Return weights, and the same memory as a writable array."""
     if kind == "a writable array":
         weights = random_weights((4, 3, 3, 5))
         return weights, weights

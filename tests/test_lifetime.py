@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owners live until the device is done with them, and not longer."""
+"""Owners live exactly until the device has finished with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = (1, 9, 7, 4)
 
 
 class Tracked(np.ndarray):
-    """An array that weak references can be made to, which plain ones allow too, and that says when its memory goes."""
+    """An array that accepts weak references, to observe when its memory is freed."""
 
 
 def tracked(array: np.ndarray) -> tuple[Tracked, weakref.ref[Tracked]]:
@@ -29,7 +29,7 @@ def tracked(array: np.ndarray) -> tuple[Tracked, weakref.ref[Tracked]]:
 
 
 def fill_freed_memory() -> list[np.ndarray]:
-    """Takes what was just freed and writes over it, so that work on freed memory gives wrong answers."""
+    """Allocate and overwrite memory that was just freed, so that work on freed memory gives wrong results."""
     return [np.full(size, np.nan, np.float32) for size in (63, 252, 280, 288, 504, 512, 1024, 4096) for _ in range(8)]
 
 
@@ -37,7 +37,7 @@ def fill_freed_memory() -> list[np.ndarray]:
 
 
 def test_everything_dropped_before_commit() -> None:
-    """Source, weights, bias and kernel are gone from Python when the work begins."""
+    """Python has dropped source, weights, bias and kernel before the work begins."""
     commands = mpscnn.CommandBuffer()
 
     def encode() -> mpscnn.Image:
@@ -78,7 +78,7 @@ def test_everything_dropped_while_the_work_waits() -> None:
 
 @shares_images
 def test_the_command_buffer_dropped_while_the_work_waits() -> None:
-    """Nobody waits, and the work is done all the same, on memory that is still there."""
+    """Work that is not awaited still completes, on memory that is still alive."""
     x, out = random(X), np.full(X, np.nan, np.float32)
     done: list[bool] = []
     with held_queue():
@@ -90,7 +90,7 @@ def test_the_command_buffer_dropped_while_the_work_waits() -> None:
         commands.commit()
         del commands
         gc.collect()
-    last = mpscnn.CommandBuffer()  # the queue is in order: when this is done, so is all before
+    last = mpscnn.CommandBuffer()  # the queue is in order: all earlier work is then done
     last.commit()
     last.wait()
     assert done == [True]
@@ -223,7 +223,7 @@ def test_completed_handlers_are_freed() -> None:
     commands.commit()
     commands.wait()
     del commands
-    # The queue lets go of it just after the wait has ended.
+    # The queue releases it just after the wait has ended.
     last = mpscnn.CommandBuffer()
     last.commit()
     last.wait()
@@ -313,7 +313,7 @@ def test_objects_of_python_do_not_pile_up() -> None:
     work(100)
     gc.collect()
     assert len(gc.get_objects()) <= before + 20
-    # Fewer is possible: the queue lets go of the last command buffer after the wait has ended.
+    # Fewer are possible: the queue releases the last command buffer after the wait has ended.
     assert sys.getrefcount(x) <= references[0]
     assert sys.getrefcount(kernel) <= references[1]
 
@@ -376,7 +376,7 @@ LOOP = """
 @pytest.mark.parametrize("times", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_long_loop_of_calls_leaves_memory_flat(times: int) -> None:
     growth, microseconds = run_python(LOOP, str(times)).split()
-    # With Apple's rules completion handlers, and what they free, are another thread's: beside busy programs up to 64
+    # With Apple's rules, another thread runs completion handlers and what they free: beside busy programs up to 64
     # command buffers wait for it. After 100,000, 300,000 and 600,000 calls it was 0.6, 1.5 and 1.5 MB.
     assert int(growth) < (4 if APPLE else 2) << 20, (
         f"{times} calls, {float(microseconds):.1f} us each, left {growth} bytes"
@@ -384,7 +384,7 @@ def test_a_long_loop_of_calls_leaves_memory_flat(times: int) -> None:
 
 
 def test_a_long_lived_array_over_image_memory() -> None:
-    """Results stay valid when everything else is gone, and their pages are used again only after them."""
+    """Results stay valid when everything else is gone; their pages are reused only after them."""
     results: list[Any] = []
     kernel = mpscnn.NeuronReLU()
     inputs = [random((1, 64, 64, 8), seed=i) for i in range(40)]

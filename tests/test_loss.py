@@ -23,7 +23,7 @@ X = (3, 5, 4, 7)
 
 
 def predictions(kind: str, shape: tuple[int, ...], dtype: str = "float32") -> NDArray[Any]:
-    """Of the domain of the function."""
+    """Return predictions in the domain of the function."""
     x = np.random.default_rng([1, *shape]).normal(size=shape)
     if kind in ("categorical_cross_entropy", "log"):
         x = 0.1 + 0.8 / (1 + np.exp(-x))
@@ -45,13 +45,13 @@ def labels_of(kind: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def weights_of(shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """A third of them 0."""
+    """Return weights, a third of them 0."""
     rng = np.random.default_rng([3, *shape])
     return (rng.uniform(0.5, 2, shape) * (rng.uniform(size=shape) > 0.3)).astype(np.float32)
 
 
 def elements(kind: str, y: torch.Tensor, t: torch.Tensor, **options: Any) -> torch.Tensor:
-    """The loss of each value, not weighted; the negative product of the cosine distance."""
+    """Return the unweighted loss of each value; for the cosine distance, the negative product."""
     smoothing, epsilon, delta = (
         options.get(name, default) for name, default in (("label_smoothing", 0), ("epsilon", 1e-7), ("delta", 1))
     )
@@ -81,7 +81,7 @@ def elements(kind: str, y: torch.Tensor, t: torch.Tensor, **options: Any) -> tor
 def oracle(
     kind: str, x: NDArray[Any], t: NDArray[Any], weights: NDArray[Any] | None = None, **options: Any
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Loss and gradient, float64."""
+    """Return loss and gradient, float64."""
     y = torch.tensor(x.astype("f8"), requires_grad=True)
     factor = options.get("weight", 1)
     w = torch.full(y.shape, factor, dtype=torch.float64) if weights is None else torch.tensor(weights.astype("f8"))
@@ -182,11 +182,11 @@ def test_delta_and_epsilon() -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_finite_differences(kind: str) -> None:
-    """The gradient is the derivative of the loss that the same kernel gives."""
+    """The gradient is the derivative of the same kernel's loss."""
     shape, step = (1, 2, 2, 3), 2.0**-7
     x, t = predictions(kind, shape), labels_of(kind, shape)
     if kind in ("mean_absolute_error", "hinge", "huber"):
-        x = x + 4.0 * (-1) ** np.arange(3, dtype=np.float32)  # away from the corners
+        x = x + 4.0 * (-1) ** np.arange(3, dtype=np.float32)  # away from kinks
     if kind in ("categorical_cross_entropy", "log"):
         x = (0.35 + 0.3 * x).astype(np.float32)
     loss = mpscnn.Loss(kind)
@@ -201,7 +201,7 @@ def test_finite_differences(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_float16(kind: str) -> None:
-    """What is computed of float16 is what is computed of the same numbers in float32, rounded."""
+    """The result for float16 is that for the same numbers in float32, rounded."""
     x, t = predictions(kind, X, "float16"), labels_of(kind, X)
     loss, grad = mpscnn.Loss(kind)(x, t)
     right_loss, right_grad = oracle(kind, x, t)
@@ -263,7 +263,7 @@ def test_class_numbers() -> None:
 
 @pytest.mark.parametrize("channels", [5, 64], ids=["few channels", "many channels"])
 def test_cross_entropy_of_values_near_the_max(channels: int) -> None:
-    """log(n) of equal values, where x - log(sum(exp(x))) has lost it in float32 and in float64."""
+    """log(n) for equal values, where x - log(sum(exp(x))) loses it in float32 and in float64."""
     x = np.full((1, 1, 2, channels), 1e38, np.float32)
     loss, grad = mpscnn.Loss("softmax_cross_entropy", reduction="none")(x, np.zeros((1, 1, 2), int))
     assert_near(loss[..., 0], np.full((1, 1, 2), np.log(channels)))
@@ -271,7 +271,7 @@ def test_cross_entropy_of_values_near_the_max(channels: int) -> None:
 
 
 def test_against_the_names_of_pytorch() -> None:
-    """What a program that comes from PyTorch expects of class numbers and of a mean."""
+    """Class numbers and a mean, as in PyTorch."""
     x = random((8, 1, 1, 10))
     numbers = np.arange(8)
     y = torch.tensor(x.reshape(8, 10).astype("f8"), requires_grad=True)
@@ -318,7 +318,7 @@ def test_labels_are_copied() -> None:
 
 
 def test_labels_in_images() -> None:
-    """They may be written by kernels on the same command buffer."""
+    """Kernels may write them on the same command buffer."""
     x, t, w = random(X), random(X, seed=1), weights_of(X)
     labels_image, weights_image = mpscnn.Image(X), mpscnn.Image.from_array(w)
     labels = mpscnn.LossLabels(labels_image, weights_image, loss_shape=X[1:])
@@ -348,7 +348,7 @@ def test_many_ways_to_give_an_array() -> None:
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_one_command_buffer_with_temporaries(n: int) -> None:
-    """Predictions and their gradient are never seen by the CPU; the temporaries are used up."""
+    """The CPU never reads predictions and their gradient; all temporaries are consumed."""
     shape = (n, *X[1:])
     x, numbers = random(shape), np.random.default_rng(0).integers(0, X[3], shape[:3])
     labels = mpscnn.LossLabels(numbers, number_of_classes=X[3])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped files that become shorter: an exception in the call that reads them, and the process lives.
+"""Truncation of mapped files: an exception in the call that reads them, and the process continues.
 
-Each program runs in a process of its own, which SIGBUS would end.
+Each program runs in a separate process, which SIGBUS would end.
 """
 
 from __future__ import annotations
@@ -206,9 +206,9 @@ BORROWED = (
     "weights that a run has packed, then save()",
     "a memmap as weights that a kernel reads when it runs",
 )
-"""Programs whose kernels read weights where the file is mapped."""
+"""Programs whose kernels read weights from the mapping."""
 SHARED = ("memmaps that only the command buffer has",)
-"""Programs whose images are the mapped file."""
+"""Programs whose images are the mapping."""
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("handler", ["none", "faulthandler"])
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_other_faults_go_to_the_handler_before(handler: str, order: str, tmp_path: Path) -> None:
-    """A program of one's own that reads behind the end of its file ends as it does without mpscnn."""
+    """A user's program that reads beyond the end of its file ends as it does without mpscnn."""
     enable = "import faulthandler; faulthandler.enable()" if handler == "faulthandler" else "pass"
     np.ones(4096, np.float32).tofile(tmp_path / "x.bin")
     result = ended(

@@ -19,7 +19,7 @@ DTYPES = ["float32", "float16", "uint8", "uint16", "int32", "uint32"]
 
 
 def rows_of(x: np.ndarray, layout: str) -> np.ndarray:
-    """Row i of a matrix with image i."""
+    """Return a matrix with image i in row i."""
     return (x if layout == "HWC" else x.transpose(0, 3, 1, 2)).reshape(len(x), -1)
 
 
@@ -186,7 +186,7 @@ def test_origin(layout: str) -> None:
 
 
 def test_on_a_command_buffer() -> None:
-    """From the channels first of one network to the columns of another, through a temporary image."""
+    """From channels-first values of one network to the columns of another, through a temporary image."""
     x = random(X)
     with mpscnn.CommandBuffer() as cb:
         image = mpscnn.NeuronReLU().encode(cb, mpscnn.Image.from_array(x), temporary=True)

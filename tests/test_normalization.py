@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalization beyond its case rows: statistics and the states that carry them, data sources, reloads."""
+"""Normalization beyond its case rows: statistics and their states, data sources, reloads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = (3, 5, 7, 6)
 
 
 def by_torch(x: Any, *values: Any, training: bool = False, **options: Any) -> np.ndarray:
-    """F.batch_norm of (N, H, W, C) in float64: mean, variance, gamma, beta."""
+    """Return F.batch_norm of (N, H, W, C) in float64; `values`: mean, variance, gamma, beta."""
     source = torch.from_numpy(np.ascontiguousarray(x, np.float64)).permute(0, 3, 1, 2)
     mean, variance, gamma, beta = (None if v is None else torch.from_numpy(v.astype(np.float64)) for v in values)
     y = F.batch_norm(source, mean, variance, gamma, beta, training, **options)
@@ -68,7 +68,7 @@ def test_statistics_against_oracle(case: Case, dtype: str, way: str) -> None:
 
 @pytest.mark.parametrize("parts", [(1, 2, 4), (4, 3), (1,) * 7])
 def test_a_batch_in_parts(parts: tuple[int, ...]) -> None:
-    """Of parts of unequal size and unlike numbers; also the sums of a part that is far away."""
+    """Parts of unequal size and different values; also the sums of a part with a distant mean."""
     x = random((7, 4, 5, 6))
     x[3:] += 50
     statistics, state = mpscnn.BatchNormalizationStatistics(), mpscnn.BatchNormalizationState(6)
@@ -96,7 +96,7 @@ def test_more_images_than_one_image_object_takes() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("activation", [None, "relu"])
 def test_normalization_by_a_state(dtype: str, activation: str | None) -> None:
-    """As PyTorch does in training; the kernel's own mean and variance are not looked at."""
+    """As PyTorch does in training; the kernel's own mean and variance are ignored."""
     x = (random(X) * 3 + 5).astype(dtype)
     wanted = by_torch(x, None, None, GAMMA, BETA, training=True)
     wanted = np.maximum(wanted, 0) if activation else wanted
@@ -113,7 +113,7 @@ def test_normalization_by_a_state(dtype: str, activation: str | None) -> None:
 
 
 def test_statistics_have_no_place() -> None:
-    """Neither an offset nor a rectangle, of all pixels."""
+    """They cover all pixels: neither offset nor rectangle applies."""
     with pytest.raises(ValueError, match=r"offset \(1, 0\) is greater than the maximum \(0\)"):
         mpscnn.BatchNormalizationStatistics(offset=(1, 0))
     kernel = mpscnn.BatchNormalizationStatistics(clip_rect=((0, 0, 0), (2, 2, 1)))
@@ -138,7 +138,7 @@ def test_one_command_buffer_from_statistics_to_the_result() -> None:
 
 
 def test_a_state_serves_a_whole_training() -> None:
-    """Statistics after a normalization begin a new batch; reset() makes them do so at once."""
+    """Statistics after a normalization begin a new batch; reset() begins one at once."""
     first, second = random(X), random(X, seed=9) * 4 + 2
     statistics, norm = mpscnn.BatchNormalizationStatistics(), mpscnn.BatchNormalization(GAMMA)
     state = statistics(first)
@@ -173,7 +173,7 @@ def test_a_state_prints_what_it_holds() -> None:
 
 
 def test_states_of_several_threads() -> None:
-    """Kernels are shared; each thread has a state of its own."""
+    """Kernels are shared; each thread has its own state."""
     statistics, norm = mpscnn.BatchNormalizationStatistics(), mpscnn.BatchNormalization(GAMMA, BETA)
     results: dict[int, np.ndarray] = {}
 
@@ -211,7 +211,7 @@ def test_a_source_is_as_good_as_arrays(kind: str) -> None:
     np.testing.assert_array_equal(kernel(x), wanted)
     assert kernel.data_source is source
     assert source.calls.count("load") == source.calls.count("purge") >= 1
-    # And what the built-in one says of itself makes the same kernel again.
+    # The built-in source's attributes make the same kernel again.
     built_in = getattr(mpscnn, kind)(GAMMA, BETA, **KINDS[kind]).data_source
     np.testing.assert_array_equal(getattr(mpscnn, kind)(built_in)(x), wanted)
 
@@ -280,7 +280,7 @@ def test_values_of_other_types_are_converted(dtype: str) -> None:
 
 
 def test_modules_of_torch() -> None:
-    """Their parameters and buffers as they are."""
+    """Their parameters and buffers, passed unchanged."""
     x = random(X)
     tensor = torch.from_numpy(x).permute(0, 3, 1, 2)
     norm = torch.nn.BatchNorm2d(6)
@@ -299,7 +299,7 @@ def test_modules_of_torch() -> None:
 
 
 def test_epsilon_of_a_source_that_names_none() -> None:
-    """Apple's is the smallest normal float: a channel without spread is divided by the root of that."""
+    """Apple's default is the smallest normal float: a channel without spread is divided by its root."""
     x = np.full((1, 3, 2, 4), 2, np.float32)
     x[0, 0, 0] = [2, 2 + 2**-12, 2, 2]
     given = mpscnn.InstanceNormalization(np.ones(4, np.float32))(x)
@@ -340,7 +340,7 @@ def test_reload_reads_again(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gamma_and_beta_from_the_device(kind: str) -> None:
-    """What is encoded before uses the old ones, what comes after those that stand in the buffers when it runs."""
+    """Earlier encodes use the old values, later ones the contents of the buffers at execution."""
     x = random(X)
     kernel, made = getattr(mpscnn, kind)(GAMMA, BETA, **KINDS[kind]), getattr(mpscnn, kind)
     buffer = mpscnn.Buffer(6 * 4)
@@ -363,7 +363,7 @@ def test_gamma_and_beta_from_the_device(kind: str) -> None:
 @pytest.mark.parametrize("source", ["values", "state"])
 @pytest.mark.parametrize("given", [{}, {"mean": MEAN, "variance": VARIANCE}])
 def test_mean_and_variance_from_the_device(source: str, given: dict[str, Any]) -> None:
-    """Of a state: what training has found becomes the kernel's own without the CPU."""
+    """Statistics from training become the kernel's own without the CPU."""
     x = random(X) * 2 + 1
     kernel = mpscnn.BatchNormalization(GAMMA, BETA, **given)
     with mpscnn.CommandBuffer() as commands:
@@ -409,7 +409,7 @@ def test_no_memory_is_kept(no_leak: Any) -> None:
 
 
 def test_numbers_that_were_measured() -> None:
-    """What Apple's kernels answered for the ramp 1 ... 16 in one channel, kernels of 3 and defaults."""
+    """Results of Apple's kernels for the ramp 1 ... 16 in one channel, with kernels of 3 and defaults."""
     ramp = np.arange(1, 17, dtype=np.float32).reshape(1, 4, 4, 1)
     np.testing.assert_allclose(mpscnn.SpatialNormalization(3)(ramp)[0, 0, 0, 0], 2.48832257e-05, rtol=2e-6)
     np.testing.assert_allclose(mpscnn.LocalContrastNormalization(3)(ramp)[0, 0, 0, 0], -17.7777786, rtol=1e-6)

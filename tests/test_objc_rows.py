@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The case rows on the Objective-C classes themselves, by every encode form: tests/objc/rows_test.mm runs them."""
+"""The case rows on the Objective-C classes themselves, in every encode form, run by tests/objc/rows_test.mm."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_places(tmp_path: Path) -> None:
 
 
 def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
-    """Of every kind of row: the program fails where one number is another."""
+    """For every kind of row, the program fails if a number is changed."""
     assert FOLDER is not None
     header = cases_of("MPSCNNSoftMax")
     for all_rows in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs written for a Mac: docs/objective_c.md runs, and openmps/compat.h has what the page says."""
+"""Programs written for a Mac: those of docs/objective_c.md run, and openmps/compat.h provides what the page lists."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = [
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    environment["MALLOC_PERTURB_"] = "165"  # what is freed does not look as before
+    environment["MALLOC_PERTURB_"] = "165"  # freed memory is overwritten
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
 @pytest.fixture
 def build(tmp_path: Path):
-    """Compile a program, and return where it is."""
+    """Return a function that compiles a program and returns its path."""
 
     def build(source: str, *flags: str, name: str = "program.mm", errors: str | None = None) -> Path:
         compiler = shutil.which("clang++-19" if name.endswith(".mm") else "clang-19")
@@ -67,7 +67,7 @@ def test_the_page_compiles_and_prints_what_it_shows(build):
     assert " ".join(COMPAT) in line
     program = build(source, "-Wall", "-Werror", *COMPAT)
     assert [row.rstrip() for row in output(program)] == shown.splitlines()
-    # The header is what makes it a program for Linux.
+    # The header turns it into a program for Linux.
     build(source, errors=r"dispatch_queue_t|API_AVAILABLE|memset_pattern4|Float32|__weak|nil")
 
 
@@ -266,7 +266,7 @@ int main() { printf("%s %d %d\\n", [twice UTF8String], seven, (int)length); }
 
 
 def test_initializers_see_categories_of_files_before_them(build, tmp_path):
-    """A category changes tables of methods that constant strings have used before it was loaded."""
+    """Loading a category changes method tables of constant strings that have been used before."""
     (tmp_path / "category.mm").write_text(CATEGORY)
     result = run(build(USE_OF_CATEGORY, str(tmp_path / "category.mm")))
     assert (result.returncode, result.stdout) == (0, "abab 7 2\n"), result.stderr

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own samples of the operators that both have (torch.testing's OpInfo), float32, against PyTorch's results.
+"""PyTorch's own samples (torch.testing's OpInfo) of operators that both have, float32, against PyTorch's results.
 
-An adapter makes of a sample the kernel and its sources, or says why MPS has no such thing. Tensors of elementwise
-operators and reductions are taken as (N, H, W, C) as they stand, with ones in front; those of networks' layers are
-(N, C, H, W).
+An adapter turns a sample into the kernel and its sources, or returns the reason why MPS cannot compute it. Tensors of
+element-wise operators and reductions become (N, H, W, C) with ones in front; those of network layers are (N, C, H, W).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ import mpscnn
 
 F = torch.nn.functional
 
-# (kernel, sources, what becomes of the result), or the reason for leaving a sample out.
+# (kernel, sources, conversion of the result), or the reason for skipping a sample.
 Adapted = tuple[Any, list[np.ndarray], Callable[[np.ndarray], np.ndarray]] | str
 
 
 def front(x: torch.Tensor) -> np.ndarray:
-    """Ones in front: four axes."""
+    """Prepend ones up to four axes."""
     return np.ascontiguousarray(x.numpy().reshape((1,) * (4 - x.ndim) + tuple(x.shape)))
 
 
@@ -61,7 +60,7 @@ def _softplus(sample: Any) -> Adapted:
         return "no values, or too many axes"
 
     def with_line(y: np.ndarray) -> np.ndarray:
-        """PyTorch's line above the threshold, which the curve is close to when that is large."""
+        """Replace values above the threshold by PyTorch's line, which the curve approaches for large thresholds."""
         return np.where(beta * x > threshold, x, y.reshape(x.shape))
 
     return mpscnn.NeuronSoftPlus(1 / beta, beta), [front(sample.input)], with_line
@@ -310,7 +309,7 @@ def _of(function: Callable[..., Adapted]) -> Callable[[Any], Adapted]:
     return lambda sample: function(sample.input, *sample.args, **sample.kwargs)
 
 
-# Operator, variant; the adapter; how many samples at least go through it.
+# Operator, variant: the adapter, and the min number of samples that it accepts.
 OPERATORS: dict[tuple[str, str], tuple[Callable[[Any], Adapted], int]] = {
     ("abs", ""): (_unary(lambda: mpscnn.NeuronAbsolute()), 1),
     ("exp", ""): (_unary(lambda: mpscnn.NeuronExponential()), 1),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: their steps against torch.optim and NumPy in float64, layers that are trained, states, and refusals."""
+"""Optimizers: steps against torch.optim and NumPy in float64, trained layers, states, and refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gradients(size: int, steps: int = STEPS) -> Iterator[Array]:
 
 
 class Ours:
-    """An optimizer on one Buffer."""
+    """An optimizer with one Buffer."""
 
     def __init__(self, optimizer: mpscnn.Optimizer, values: Array) -> None:
         self.optimizer = optimizer
@@ -56,7 +56,7 @@ class Ours:
 
 
 class Theirs:
-    """One of torch.optim in float64."""
+    """An optimizer of torch.optim in float64."""
 
     def __init__(self, make: Callable[[list[torch.Tensor]], torch.optim.Optimizer], values: Array) -> None:
         self.values = torch.tensor(values.astype(np.float64), requires_grad=True)
@@ -123,7 +123,7 @@ def test_against_torch(name: str, size: int) -> None:
 @pytest.mark.parametrize("amsgrad", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_adam_against_torch(size: int, amsgrad: bool) -> None:
-    """Its eps is another one with each step."""
+    """PyTorch's eps corresponds to another one in each step."""
     start, epsilon = random((size,)), 1e-2
     ours = Ours(Adam(RATE, beta2=0.9, epsilon=epsilon, amsgrad=amsgrad), start)
     theirs = Theirs(lambda p: torch.optim.Adam(p, RATE, betas=(0.9, 0.9), amsgrad=amsgrad), start)
@@ -138,7 +138,7 @@ def test_adam_against_torch(size: int, amsgrad: bool) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_adam_by_its_formulas(size: int, amsgrad: bool) -> None:
     start = random((size,))
-    # The later ones are small, so that the greatest velocity is not the last one.
+    # Later gradients are small, so that the max second moment is not the last one.
     grads = [gradient * (0.1 if step > 5 else 1) for step, gradient in enumerate(gradients(size))]
     ours = Ours(Adam(0.1, beta2=0.9, amsgrad=amsgrad), start)
     for gradient in grads:
@@ -159,7 +159,7 @@ def test_time_step_of_a_state() -> None:
 
 
 def test_layers_of_one_optimizer_have_time_steps_of_their_own() -> None:
-    """Apple's counts encodes."""
+    """Apple's time step counts encodes."""
     optimizer = Adam(RATE)
     starts = [random((7,)), random((9,))]
     layers = [Ours(optimizer, start) for start in starts]
@@ -172,7 +172,7 @@ def test_layers_of_one_optimizer_have_time_steps_of_their_own() -> None:
 
 
 def test_a_learning_rate_that_changes() -> None:
-    """It is inside of the momentum, but for Nesterov's; steps that are encoded keep theirs."""
+    """The momentum includes it, except Nesterov's; encoded steps keep theirs."""
     start, rates = random((7,)), [0.1, 0.1, 0.001, 0.001]
     grads = list(gradients(7, len(rates)))
     for nesterov in (False, True):
@@ -214,7 +214,7 @@ PREPARED: dict[str, tuple[dict[str, Any], Callable[[Array, Array], Array]]] = {
     "kind", [SGD, partial(RMSProp, epsilon=0.5), partial(Adam, epsilon=0.5)], ids=["sgd", "rmsprop", "adam"]
 )
 def test_what_becomes_of_the_gradient_first(kind: Callable[..., mpscnn.Optimizer], name: str) -> None:
-    """As if the gradient had been given like that. With a small epsilon two of them would not see its scale."""
+    """The same step as for the changed gradient. With a small epsilon, two optimizers would not depend on its scale."""
     options, prepare = PREPARED[name]
     ours, plain = (Ours(optimizer, random((1000,))) for optimizer in (kind(0.1, **options), kind(0.1)))
     for gradient in gradients(1000, 3):
@@ -345,7 +345,7 @@ def test_steps_allocate_nothing() -> None:
 
 
 class Layer:
-    """A convolution, and PyTorch's of the same numbers in float64."""
+    """A convolution, and PyTorch's with the same numbers in float64."""
 
     def __init__(self, *, bias: bool = True, kind: type[Any] = mpscnn.Convolution) -> None:
         self.weight, self.bias = random((6, 4, 3, 2)), random((6,)) if bias else None
@@ -358,7 +358,7 @@ class Layer:
                 self.torch.bias.copy_(torch.tensor(self.bias))
 
     def torch_step(self, optimizer: torch.optim.Optimizer) -> tuple[Array, Array]:
-        """Result and gradient of the source, before the step."""
+        """Return result and gradient of the source before the step."""
         x = torch.tensor(self.x.astype("f8").transpose(0, 3, 1, 2), requires_grad=True)
         optimizer.zero_grad()
         y = self.torch(x)
@@ -370,7 +370,7 @@ class Layer:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_is_trained(bias: bool) -> None:
-    """On one command buffer for each step; the last one shows the weights in both kernels."""
+    """One command buffer per step; the last one shows the weights of both kernels."""
     layer = Layer(bias=bias)
     conv, optimizer = layer.conv, SGD(RATE, momentum_scale=0.9)
     theirs = torch.optim.SGD(layer.torch.parameters(), RATE, momentum=0.9)
@@ -417,7 +417,7 @@ def test_weights_and_biases_are_one_time_step() -> None:
 
 
 def test_a_gradient_kernel_is_reloaded() -> None:
-    """On a command buffer: what is encoded before has the old weights."""
+    """On a command buffer: earlier encodes use the old weights."""
     layer, other = Layer(), Layer()
     new = mpscnn.Convolution(-2 * layer.weight, padding=1)
     grad, x = mpscnn.Image.from_array(layer.grad), mpscnn.Image.from_array(layer.x)
@@ -497,7 +497,7 @@ def test_instance_and_group_normalization_are_trained(groups: int | None) -> Non
 @pytest.mark.parametrize("groups", [None, 2])
 @pytest.mark.parametrize("kind", [lambda: SGD(0.1, momentum_scale=0.5), Adam], ids=["sgd", "adam"])
 def test_states_of_parts_are_summed_up(groups: int | None, kind: Callable[[], mpscnn.Optimizer]) -> None:
-    """As of the batch in one piece, twice, and the states have their own gradients afterwards."""
+    """The same as for the whole batch, twice; the states' own gradients are unchanged."""
     x, grad, gamma, beta = random((7, 5, 4, 6)), random((7, 5, 4, 6), seed=2), random((6,)), random((6,), seed=5)
 
     def trained(cuts: list[slice]) -> Any:

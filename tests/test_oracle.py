@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracles themselves, against PyTorch in float64 and against each other. Needs no device."""
+"""The oracles against PyTorch in float64, and against each other. Needs no device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_row_against_torch(case: Case) -> None:
 def test_most_rows_have_a_second_opinion() -> None:
     alone = [case for case in CASES if theirs(case) is None]
     assert len(alone) < len(CASES) / 8
-    # Only what PyTorch has not: offsets, clipRect and policies of MPS, rounding of folded weights, edges of windows.
+    # Only cases that PyTorch lacks: MPS's offsets, clipRect and policies, rounding of folded weights, window edges.
     for case in alone:
         moved = {"offset", "primary_offset", "secondary_offset", "clip_rect"} & set(case.params)
         own_edges = case.kernel == "DilatedPoolingMax" or "zero_pad_size" in case.params
@@ -77,7 +77,7 @@ def test_window_rule(kernel, stride, dilation, offset, groups, edge, rng) -> Non
         before = dilated // 2 - offset[axis]
         amounts += [before, (size[axis] - 1) * stride[axis] + dilated - x.shape[1 + axis] - before]
     source = nchw(x)
-    if edge == "clamp":  # torch pads before it crops, and its replication needs something left
+    if edge == "clamp":  # torch pads before it crops, and replication needs remaining pixels
         source = F.pad(source, [max(n, 0) for n in amounts], mode="replicate")
         source = F.pad(source, [min(n, 0) for n in amounts])
     else:
@@ -196,7 +196,7 @@ def test_bytes_as_weights() -> None:
 @pytest.mark.parametrize("stride", range(1, 5))
 def test_padding_policy(kernel: int, stride: int) -> None:
     for source in range(kernel, 25):
-        # TensorFlow's SAME: the remainder behind.
+        # TensorFlow's SAME: the remainder is at the end.
         size = padding.forward_size(source, kernel, stride, "same")
         total = (size - 1) * stride + kernel - source
         assert size == -(-source // stride)
@@ -204,13 +204,13 @@ def test_padding_policy(kernel: int, stride: int) -> None:
             before = kernel // 2 - padding.forward_offset(source, kernel, stride, "same", remainder_first=False)
             first = kernel // 2 - padding.forward_offset(source, kernel, stride, "same", remainder_first=True)
             assert (before, first) == (total // 2, total - total // 2)
-        # VALID has PyTorch's size, but what is left over is shared between both ends.
+        # VALID has PyTorch's size, but unused pixels are divided between both ends.
         size = padding.forward_size(source, kernel, stride, "valid")
         assert size == padding.framework_size(source, kernel, stride, 0, 0)
         start = padding.forward_offset(source, kernel, stride, "valid", remainder_first=False) - kernel // 2
         left_over = source - ((size - 1) * stride + kernel)
         assert start == left_over // 2
-        # Up-sampling undoes the sizes: a valid convolution's by full, and the other way round.
+        # Up-sampling inverts the sizes: valid by full, and full by valid.
         enlarged = padding.reverse_size(source, kernel, stride, "full")
         assert enlarged == conv.transpose_size(source, kernel, stride, 0, 0, 0)
         assert padding.forward_size(enlarged, kernel, stride, "valid") == source
@@ -282,7 +282,7 @@ def test_comparison_accepts_and_refuses() -> None:
 
 
 def test_bound_covers_float32_and_nothing_coarser(rng) -> None:
-    """A float32 sum in a bad order is inside, the same sum over bfloat16 factors is outside."""
+    """A float32 sum in an unfavourable order is within the bound, the same sum of bfloat16 factors is not."""
     a, b = rng.normal(size=(400, 300)).astype(np.float32), rng.normal(size=(400, 300)).astype(np.float32)
     exact = (a.astype(np.float64) * b).sum(1)
     bound = compare.sum_bound(np.abs(a.astype(np.float64) * b).sum(1), 300, sums=4.0)
@@ -296,7 +296,7 @@ def test_bound_covers_float32_and_nothing_coarser(rng) -> None:
 
 @pytest.mark.parametrize("case", CASES[::7], ids=str)
 def test_bounds_are_tight(case: Case) -> None:
-    """A thousandth more than the result is found in float32, unless the row allows more and says why."""
+    """An error of a thousandth is detected in float32, unless the row allows more and gives the reason."""
     dtype = case.result_dtype or case.dtypes[0]
     right = expected(case, make(case, case.dtypes[0]), dtype)
     finite = np.isfinite(right.value) & (np.abs(right.value) > 1e-6)

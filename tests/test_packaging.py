@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package as installed: what other programs build against, what the binaries export, how fast it imports."""
+"""The installed package: building against it, exported symbols, import time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None) -> subprocess.C
 
 
 def without_preload() -> dict[str, str]:
-    """The environment without a sanitizer's runtime, for programs that are not ours."""
+    """Return the environment without a sanitizer's runtime, for other programs."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
 
 
@@ -105,7 +105,7 @@ def test_objective_c_example_builds_with_these_flags_and_runs(tmp_path):
         pytest.skip("no clang++ here")
     program = tmp_path / "convolution"
     source = ROOT / "examples" / "objc" / "convolution.mm"
-    # The words of the printed line, as a shell would pass them.
+    # The printed words, as passed by a shell.
     compiled = run(
         compiler, "-Wall", "-Wextra", "-Werror", *config.objcflags(), source, "-o", program, *config.libs(),
         env=without_preload(),
@@ -114,7 +114,7 @@ def test_objective_c_example_builds_with_these_flags_and_runs(tmp_path):
     result = run(program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "autorelease called without pool" not in result.stderr
-    assert len(result.stdout.splitlines()) == 5  # four rows of pixels and the verdict
+    assert len(result.stdout.splitlines()) == 5  # four rows of pixels and the result of the check
     assert "max difference from plain loops" in result.stdout
 
 
@@ -131,16 +131,16 @@ def exported(library: Path) -> set[str]:
 @on_linux
 def test_extension_exports_nothing_but_its_entry_point():
     (extension,) = PACKAGE.glob("_core*.so")
-    # The compiler's own names for classes and selectors are exported by every Objective-C object.
+    # Every Objective-C object exports the compiler's own names for classes and selectors.
     names = {name for name in exported(extension) if not re.match(r"[._]*objc_", name, re.IGNORECASE)}
-    # Inline templates of the standard library are exported by every C++ object, and harmless.
+    # Every C++ object exports inline templates of the standard library, which is harmless.
     ours = {name for name in names if "mpscnn" in name or not name.startswith("_Z")}
     assert ours - {"_init", "_fini", "_edata", "_end", "__bss_start"} == {"PyInit__core"}
 
 
 @on_linux
 def test_openmps_exports_no_cpp():
-    """Neither functions of its own nor templates, which other libraries would take for theirs."""
+    """Neither its own functions nor templates, which other libraries could bind to."""
     library = config.lib_dir()
     assert library is not None
     names = exported(library / "libopenmps.so")
@@ -150,7 +150,7 @@ def test_openmps_exports_no_cpp():
 
 @on_linux
 def test_gnu_openmp_is_neither_needed_nor_loaded():
-    """oneDNN was linked with it; its threads are ours (cmake/OneDNN.cmake)."""
+    """oneDNN is linked without it; our functions replace it (cmake/OneDNN.cmake)."""
     (onednn,) = (PACKAGE / "openmps" / "lib").glob("libdnnl.so.*")
     dynamic = run("readelf", "-W", "-d", "-V", onednn).stdout
     assert "libstdc++.so.6" in dynamic
@@ -177,7 +177,7 @@ def test_a_library_whose_versions_are_used_is_not_dropped(tmp_path):
 
 @on_linux
 def test_exceptions_pass_through_a_library_without_an_unwinding_index(tmp_path):
-    """As oneDNN is: thrown below it, caught above it, and the objects of its own frames destroyed."""
+    """As with oneDNN: exceptions thrown below it are caught above it, and objects in its frames are destroyed."""
     if shutil.which("g++") is None:
         pytest.skip("no g++ here")
     (tmp_path / "library.cpp").write_text(
@@ -249,14 +249,14 @@ def test_package_is_typed():
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitized build is slow on purpose")
 def test_import_takes_less_than_60_ms_after_numpy():
-    """Of the importing thread: what else a machine does lengthens the time on the clock, and NumPy's threads spin."""
+    """Processor time of the importing thread: the clock includes other programs, and NumPy's threads spin."""
     program = "import numpy, time; t = time.thread_time(); import mpscnn; print(time.thread_time() - t)"
     times = [float(run(sys.executable, "-c", program).stdout) for _ in range(7)]
     assert min(times) < 0.060, f"the fastest of 7 imports took {min(times) * 1e3:.0f} ms"
 
 
 def test_import_reads_what_kernels_need_and_no_more():
-    """Networks, and what reads models, are imported when they are first asked for."""
+    """Networks and readers of models are imported on first use."""
     program = "import numpy, sys; before = set(sys.modules); import mpscnn; print(*sorted(set(sys.modules) - before))"
     modules = {name for name in run(sys.executable, "-c", program).stdout.split() if name.startswith("mpscnn.")}
     kernels = {"_checks", "_core", "_docs", "_interrupts", "_public", "buffer", "data_source", "descriptors", "device"}
@@ -281,7 +281,7 @@ def test_smoke_test_of_wheels_computes_where_the_device_can(supported):
     program = (
         f"import mpscnn, runpy, sys\n{'' if supported else textwrap.dedent(replaced)}\nrunpy.run_path(sys.argv[1])"
     )
-    # Skip check_libraries(): this package loads the system's GNUstep, a wheel brings its own.
+    # Skip check_libraries(): this package loads the system's GNUstep, a wheel its own.
     program = "from pathlib import Path; Path.exists = lambda path: False\n" + program
     result = run(sys.executable, "-c", program, ROOT / "tests" / "wheel_smoke.py")
     assert result.returncode == 0, result.stderr
@@ -290,7 +290,7 @@ def test_smoke_test_of_wheels_computes_where_the_device_can(supported):
 
 
 def test_dir_has_the_documented_names_alone():
-    """Those of __all__ and the modules of the reference, also when others have been imported; each is there."""
+    """The names of __all__ and the modules of the reference, also after other imports; each exists."""
     pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     named = set(re.findall(r"^::: mpscnn\.(\w+)", pages, re.MULTILINE))
     modules = {name for name in named if (PACKAGE / f"{name}.py").is_file() or (PACKAGE / name).is_dir()}
@@ -315,7 +315,7 @@ def test_macos_check_refuses_a_folder_that_is_no_sdk(tmp_path):
 
 
 def test_groups_are_as_the_extras_of_the_same_name():
-    """Of what `pip install 'mpscnn[name]'` brings and what the make targets install."""
+    """Extras `mpscnn[name]` and dependency groups of the make targets are equal."""
     text = (ROOT / "pyproject.toml").read_text()
     tables = ("project.optional-dependencies", "dependency-groups")
     extras, groups = (text.partition(f"\n[{table}]\n")[2].partition("\n[")[0] for table in tables)
@@ -327,7 +327,7 @@ def test_groups_are_as_the_extras_of_the_same_name():
 
 
 def test_what_is_said_to_be_installed_can_be():
-    """mpscnn is on no package index: hints name the packages themselves, as pip and our extras call them."""
+    """mpscnn is on no package index: messages name the packages themselves, as pip and our extras do."""
     known = set(re.findall(r'"([A-Za-z][\w.-]*)\[?[>=<"]', (ROOT / "pyproject.toml").read_text()))
     missing = []
     for folder in ("python", "examples", "docs", "tools", "bench", "csrc"):

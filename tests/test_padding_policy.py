@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Padding policies written in Python: what they are asked, what their answers do, who owns them."""
+"""Padding policies written in Python: arguments of their calls, effects of their results, ownership."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def extent(kernel: mpscnn.UnaryKernel, axis: int) -> int:
 
 
 class Framed(mpscnn.PaddingPolicy):
-    """So many pixels at the top, bottom, left and right, as PyTorch counts them; negative ones are cropped."""
+    """Pads as many pixels at the top, bottom, left and right as PyTorch; negative numbers crop."""
 
     def __init__(self, top: int = 0, bottom: int = 0, left: int = 0, right: int = 0) -> None:
         self.sides = top, bottom, left, right
@@ -45,7 +45,7 @@ class Full(mpscnn.PaddingPolicy):
 
 
 class Counting(mpscnn.PaddingPolicy):
-    """Takes every suggestion, and remembers what it was asked."""
+    """Returns every suggestion, and records its calls."""
 
     def __init__(self, *flags: str) -> None:
         self.padding_method = flags
@@ -57,7 +57,7 @@ class Counting(mpscnn.PaddingPolicy):
 
 
 class Answers(mpscnn.PaddingPolicy):
-    """One answer to all questions; an exception is raised."""
+    """Returns or raises the same answer every time."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -69,7 +69,7 @@ class Answers(mpscnn.PaddingPolicy):
 
 
 class UnlikelyError(Exception):
-    """Raised by nobody else."""
+    """Raised only here."""
 
 
 # --------------------------------------------------------------------------------------------------------- the results
@@ -113,7 +113,7 @@ def test_binary_convolution() -> None:
 
 
 def test_transposed_convolution() -> None:
-    """The offset is kernelOffset: 3 // 2 - 3 + 1 + p for p rows that are cut off at the top."""
+    """The offset is kernelOffset: 3 // 2 - 3 + 1 + p for p rows cropped at the top."""
     x, weight = random((1, 4, 3, 4)), random((4, 8, 3, 2))
 
     class Cut(mpscnn.PaddingPolicy):
@@ -155,14 +155,14 @@ def test_suggestions_are_those_of_the_flags(flags: tuple[str, ...], padding: Any
     ],
 )
 def test_flags_place_the_window(flag: str, frame: Any) -> None:
-    """A window of 2 x 2 that keeps the size has one row and one column outside."""
+    """A window of 2 x 2 that keeps the size has one row and one column of padding."""
     x = random((1, 4, 5, 3))
     y = mpscnn.PoolingMax(2, 1, padding=Counting("size_same", flag))(x)
     np.testing.assert_array_equal(y, mpscnn.PoolingMax(2, 1, padding=frame)(x))
 
 
 def test_a_source_smaller_than_the_window() -> None:
-    """The suggestion is below 1, and the policy adds to it."""
+    """The suggestion is below 1; the policy increases it."""
     x, weight = random((1, 1, 1, 4)), random((8, 4, 4, 3))
     asked = Counting("size_valid_only")
     with pytest.raises(ValueError, match=r"padding policy Counting: height \(-2\) is less than the minimum \(1\)"):
@@ -342,7 +342,7 @@ def test_wrong_answers(answer: Any, raises: type[Exception], match: str, how: st
     with pytest.raises(raises, match=WHO + match) as caught:
         calls[how]()
     assert type(caught.value) is raises
-    # The kernel is none the worse for it.
+    # The kernel still works.
     policy.answer = lambda suggested: suggested
     assert_close(kernel(x), conv2d(x, weight))
 
@@ -503,7 +503,7 @@ def test_cycles_are_collected(copied: bool) -> None:
 
 
 def test_a_copy_keeps_the_policy_alive() -> None:
-    """The collector must not take the copy's reference for one of the cycle's."""
+    """The garbage collector must not count the copy's reference as part of the cycle."""
 
     class Knows(Full):
         kernel: Any = None
@@ -548,7 +548,7 @@ def test_refused_kernels_keep_nothing() -> None:
 
 
 def test_threads() -> None:
-    """One policy, one kernel, many threads; others read the kernel meanwhile, which must not wait for the GIL."""
+    """One policy, one kernel, many threads; others read the kernel meanwhile, without waiting for the GIL."""
     x, weight = random(X), random(W)
     expected = conv2d(x, weight, padding=(2, 1))
     asked: set[str] = set()
@@ -556,7 +556,7 @@ def test_threads() -> None:
     class Slow(Full):
         def destination(self, kernel: Any, sources: Any, suggested: Any) -> Any:
             asked.add(threading.current_thread().name)
-            threading.Event().wait(0.001)  # lets the GIL go
+            threading.Event().wait(0.001)  # releases the GIL
             return super().destination(kernel, sources, suggested)
 
     kernel = mpscnn.Convolution(weight, padding=Slow(), label="shared")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command buffer's kernels become: fused where nobody can see it, the same numbers either way."""
+"""Execution plans of command buffers: fusion where it cannot be observed, with the same results."""
 
 import os
 import re

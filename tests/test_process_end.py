@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program may end, or fork, at any time, with work under way."""
+"""A program may end, or fork, at any time, with work in progress."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_interpreter_can_end_at_any_time(name: str) -> None:
 
 
 def test_handlers_after_the_end_of_the_interpreter() -> None:
-    """Work that completes, with its handler, while or after the interpreter goes down."""
+    """Work and its handler complete during or after the interpreter's finalization."""
     run_python(
         """
         import atexit, time
@@ -112,7 +112,7 @@ def test_handlers_after_the_end_of_the_interpreter() -> None:
 
 
 def test_work_after_the_end_is_refused() -> None:
-    """An exit function that was registered before the import runs after the devices have been left."""
+    """An exit function registered before the import runs after the devices are released."""
     output = run_python(
         """
         import atexit
@@ -132,7 +132,7 @@ def test_work_after_the_end_is_refused() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_fork_ends() -> None:
-    """Work is not promised there, but its exit does not wait for a thread that it has not."""
+    """The child may not compute, but its exit does not wait for a missing thread."""
     run_python(
         """
         import os, sys
@@ -183,7 +183,7 @@ ENDS: dict[str, str] = {
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_can_end_inside_its_first_command_buffer(end: str, kernel: str) -> None:
-    """Where oneDNN sets itself up. tests/objc/exit_test.mm does this hundreds of times."""
+    """While oneDNN initializes itself. tests/objc/exit_test.mm does this hundreds of times."""
     program = f"""
         import ctypes, os, signal, sys, threading, time, warnings
         import numpy as np, mpscnn
@@ -201,7 +201,7 @@ def test_a_program_can_end_inside_its_first_command_buffer(end: str, kernel: str
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_work_in_a_fork_is_refused() -> None:
-    """The queue's thread has stayed in the parent; waiting for it would never end."""
+    """The queue's thread exists in the parent only; waiting for it would never end."""
     output = run_python(
         """
         import os, warnings
@@ -227,7 +227,7 @@ def test_work_in_a_fork_is_refused() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.parametrize("what", ["kernel", "net"])
 def test_a_fork_while_another_thread_holds_a_kernel(what: str) -> None:
-    """The other thread stays in the parent, with what it has locked: the child must not wait for it."""
+    """The other thread and its locks stay in the parent: the child must not wait for them."""
     run_python(
         f"""
         import os, signal, threading, warnings
@@ -274,7 +274,7 @@ def test_a_fork_while_another_thread_holds_a_kernel(what: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_forks_while_threads_compute() -> None:
-    """30 forks at random moments; every call in a child is answered. It takes a second or two."""
+    """30 forks at random moments; every call in a child returns or raises. Takes a second or two."""
     run_python(
         """
         import os, signal, threading, warnings
@@ -339,7 +339,7 @@ def test_a_sub_interpreter_is_refused() -> None:
 
 @pytest.mark.parametrize("kept", ["array", "buffer", "tensor"])
 def test_a_thread_may_be_ended_while_it_lets_weights_go(kept: str) -> None:
-    """Freeing a kernel's weights releases the GIL, as unmapping a file does. The interpreter ends meanwhile, and Python
+    """Freeing a kernel's weights releases the GIL, like unmapping a file. If the interpreter ends meanwhile, Python
     ends the thread inside of destructors."""
     run_python(
         f"""

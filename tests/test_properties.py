@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes nobody thought of: convolutions of any geometry against PyTorch in float64, engines against each other."""
+"""Arbitrary shapes: convolutions of any geometry against PyTorch in float64, engines against each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conftest import Guarded
 from oracle import MPSCNNMath, compare
 from oracle.MPSCNNConvolution import tap
 
-# Derandomized: the same examples on every run. No deadline: a machine that is busy is no failure.
+# Derandomized: the same examples in every run. No deadline: a busy machine is not a failure.
 BOUNDED = settings(
     max_examples=120,
     derandomize=True,
@@ -152,7 +152,7 @@ def test_transpose_against_torch(row: dict[str, Any]) -> None:
 def test_clip_and_offset(
     row: dict[str, Any], offset: tuple[int, int], size: tuple[int, int], origin: tuple[int, int], channel: int
 ) -> None:
-    """Any part of a destination from any place of the source; nothing else is written."""
+    """Any part of a destination from any position of the source; nothing else is written."""
     from oracle.MPSCNNConvolution import convolution
 
     if row["weight"][0] % 4:
@@ -199,7 +199,7 @@ def test_clip_and_offset(
 
 @st.composite
 def operands(draw: st.DrawFn) -> dict[str, Any]:
-    """Two sources whose extents broadcast, both within a larger array or not, and how they are placed."""
+    """Two sources whose extents broadcast, possibly within larger arrays, and their positions."""
     whole = [draw(st.integers(1, high)) for high in (3, 9, 9, 19)]
     one = st.tuples(*(st.sampled_from([extent, extent, 1]) for extent in whole))
     places = st.one_of(st.none(), pairs(-11, 11))
@@ -223,7 +223,7 @@ def operands(draw: st.DrawFn) -> dict[str, Any]:
 @BOUNDED
 @given(operands())
 def test_arithmetic_against_numpy(row: dict[str, Any]) -> None:
-    """NumPy broadcasts as the strides do; offsets are rows and columns of the source, or nothing."""
+    """NumPy broadcasts like strides of 0; offsets crop rows and columns of the source."""
     rng = np.random.default_rng(row["seed"])
     sources = []
     for shape, dtype, view in zip(row["shapes"], row["dtypes"], row["views"], strict=True):
@@ -262,7 +262,7 @@ def test_arithmetic_against_numpy(row: dict[str, Any]) -> None:
 @BOUNDED
 @given(st.one_of(convolutions(), transposes()), st.sampled_from(["pixels", "same", "valid"]))
 def test_engines_agree_on_shapes(null_device: mpscnn.Device, row: dict[str, Any], policy: str) -> None:
-    """The null engine checks and sizes as the one that computes does, to the same result or the same error."""
+    """The null engine checks and computes shapes like the CPU engine: the same result or the same error."""
     is_transpose = "output_padding" in row
     outputs = row["weight"][1] * row["groups"] if is_transpose else row["weight"][0]
     x, weight, bias = arrays(row, outputs)

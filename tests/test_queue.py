@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which thread does the work of a command buffer, and what holds whichever does."""
+"""Threads that run the work of a command buffer, and guarantees that do not depend on the thread."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_work_that_nobody_waits_for_at_once_is_the_queues() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_in_a_handler_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C is Python's main thread's: where that one runs a handler, it comes there, and is not the handler's."""
+    """Python delivers Ctrl-C to its main thread: if a handler runs there, wait() raises it, not the handler."""
     monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
     commands = mpscnn.CommandBuffer()
     commands.add_completed_handler(lambda: signal.raise_signal(signal.SIGINT))
 
     def run() -> None:
         with commands:
             pass
-        time.sleep(5)  # the next line of the program that lets Python look
+        time.sleep(5)  # the interrupt is raised in the next Python code
 
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -64,7 +64,7 @@ def test_an_interrupt_in_a_handler_reaches_who_waits(monkeypatch: pytest.MonkeyP
 
 
 def test_the_order_holds_whoever_works() -> None:
-    """Some command buffers are left to the queue, others waited for at once, from two threads."""
+    """Some command buffers are left to the queue, others awaited at once, on two threads."""
     order: list[int] = []
     commands: list[mpscnn.CommandBuffer] = []
     for i in range(60):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run under AddressSanitizer sees: our own memory is mapped, which the sanitizer must be told of."""
+"""Runs under AddressSanitizer, which is notified of our own mapped memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not ADDRESS, reason="not under AddressSanitizer 
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    """What tools/sanitized.sh has written to files stands in stderr. AddressSanitizer reads UBSAN_OPTIONS too."""
+    """Run the program with reports on stderr instead of in files. AddressSanitizer reads UBSAN_OPTIONS too."""
     options = {name: os.environ.get(name, "") + ":log_path=stderr" for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS")}
     return subprocess.run(
         [sys.executable, "-c", f"import ctypes, mpscnn; {program}"],
@@ -45,7 +45,7 @@ def test_a_byte_behind_memory(memory: str, size: int) -> None:
 
 
 def test_memory_that_was_given_back() -> None:
-    """Its pages wait for the next array."""
+    """Its pages are cached for the next array."""
     result = run("a = mpscnn.empty(4096, 'uint8'); at = a.ctypes.data; del a; ctypes.memset(at, 1, 1)")
     assert result.returncode != 0
     assert "use-after-poison" in result.stderr

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers as large as networks have them (shapes.txt), forward and gradients, against PyTorch.
+"""Layers with the sizes of real networks (shapes.txt), forward and gradients, against PyTorch.
 
-A minute's worth of rows, drawn at random; MPSCNN_SHAPES_SEED=<number> draws those of a run before, whose number is in
-its output. All rows: make test-shapes. Height and width are cut to 32, which changes neither the channels nor the
-kernel; weights of more than 2^25 values are left to make test-shapes, and have no gradients there.
+Random rows that take a minute; MPSCNN_SHAPES_SEED=<number> repeats an earlier run, whose output has the number. All
+rows: make test-shapes. Height and width are cut to 32, which changes neither the channels nor the kernel; only make
+test-shapes runs weights of more than 2^25 values, without gradients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIZE = 32
 MOST_WEIGHTS = 1 << 25
 ALL = os.environ.get("MPSCNN_SHAPES") == "all"
 SEED = int(os.environ.get("MPSCNN_SHAPES_SEED") or np.random.SeedSequence().entropy % 2**32)  # type: ignore[operator]
-# Few of the rows are transposes, where implementations differ most.
+# Few rows are transposes, where implementations differ most.
 TURNS = (
     "conv",
     "transpose",
@@ -65,7 +65,7 @@ def result(row: Row, x: Any, weight: Any, bias: Any) -> Any:
 
 
 def own_order(row: Row, grad: np.ndarray) -> np.ndarray:
-    """PyTorch's gradient of the weights in the order of the state: OHWI, of transposes with the taps reversed."""
+    """Return PyTorch's gradient of the weights in the state's order: OHWI, with reversed taps for transposes."""
     if row.kind == "linear":
         return grad[:, None, None]
     if row.kind == "transpose":
@@ -98,7 +98,7 @@ def problems(row: Row, seed: int) -> list[str]:
 
 
 def shuffled(rng: np.random.Generator, size: int) -> dict[str, list[Row]]:
-    """The rows of each kind in a random order."""
+    """Return the rows of each kind in random order."""
     kinds: dict[str, list[Row]] = {}
     for row in shapes.rows():
         kinds.setdefault(row.kind, []).append(row.cut(size))
@@ -133,7 +133,7 @@ def test_rows_drawn_at_random() -> None:
 
 @pytest.mark.parametrize("network", sorted({row.network for row in shapes.rows()} if ALL else ()))
 def test_all_rows(network: str) -> None:
-    """Six minutes: make test-shapes alone has parameters."""
+    """Six minutes: has parameters only under make test-shapes."""
     wrong = []
     for seed, row in enumerate(shapes.rows()):
         if row.network == network:
@@ -143,7 +143,7 @@ def test_all_rows(network: str) -> None:
 
 # ------------------------------------------------------------------------------------- one implementation at a time
 
-# By the names that docs/engine.md has; nothing_seen, multiplier and apart are those of layers that no row is.
+# The names in docs/engine.md, without nothing_seen, multiplier and apart, which no row uses.
 IMPLEMENTATIONS = [
     "inner_product",
     "taps",
@@ -176,7 +176,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if row.kernel == (3, 3)
             and row.stride == row.padding == row.dilation == (1, 1)
             and row.groups == 1
-            and 64 <= row.inputs == row.outputs <= 512  # taken by "taps"
+            and 64 <= row.inputs == row.outputs <= 512  # computed by "taps"
         ][:2],
         *left["transpose"][:6],
         *left["linear"][:3],
@@ -188,7 +188,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(cases: Path, **environment: str) -> str:
-    """The trace of a process that has found no difference."""
+    """Return the trace of a process that has found no difference."""
     command = [sys.executable, str(Path(shapes.__file__)), str(cases)]
     settings = os.environ | {"MPSCNN_TRACE": "dispatch"} | environment
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=settings)
@@ -200,14 +200,14 @@ def run(cases: Path, **environment: str) -> str:
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_one_implementation(name: str, cases: Path) -> None:
-    """It and the loops alone: each result is that of PyTorch, and the implementation took part."""
+    """With only this implementation and the loops: PyTorch's results, and the implementation is used."""
     took = set(re.findall(r"^mpscnn dispatch: convolve[\w, ]*: (\w+)$", run(cases, MPSCNN_IMPL=name), re.MULTILINE))
     assert name in took
     assert took <= {name, "loop", "patches"}
 
 
 def test_an_implementation_that_does_not_exist(cases: Path) -> None:
-    """The run fails and names those that do, instead of leaving the loops alone."""
+    """The run fails and lists the existing names, instead of using the loops only."""
     command = [sys.executable, str(Path(shapes.__file__)), str(cases)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | {"MPSCNN_IMPL": "lop"})
     assert done.returncode != 0
@@ -216,5 +216,5 @@ def test_an_implementation_that_does_not_exist(cases: Path) -> None:
 
 @pytest.mark.parametrize("isa", ["SSE41", "AVX", "AVX2", "AVX512_CORE", "DEFAULT"])
 def test_one_instruction_set(isa: str, cases: Path) -> None:
-    """oneDNN's implementations for processors that have no more than that."""
+    """oneDNN's implementations for processors with at most this instruction set."""
     assert "convolve: primitive" in run(cases, ONEDNN_MAX_CPU_ISA=isa)

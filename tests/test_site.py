@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation builds as a site without a warning, and needs nothing from the network."""
+"""The documentation builds as a site without a warning, and loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Page(HTMLParser):
-    """What a page links to, and what it loads."""
+    """Links and resources of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built as `make docs` does."""
+    """The site, built like `make docs`."""
     folder = tmp_path_factory.mktemp("site")
     found = [str(Path(mpscnn.__file__).parents[1]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {
@@ -81,7 +81,7 @@ def test_links_lead_somewhere(pages: dict[Path, Page]) -> None:
     count = 0
     for path, page in pages.items():
         if path.name == "404.html":
-            continue  # its links are those of the site's root on a server
+            continue  # its links are relative to the site's root on a server
         for link in page.links:
             if re.match(r"https?:|mailto:", link):
                 continue
@@ -96,7 +96,7 @@ def test_links_lead_somewhere(pages: dict[Path, Page]) -> None:
 
 
 def test_sources_are_shown(site: Path) -> None:
-    """What a page links to in the repository is a page of the site."""
+    """Links of a page into the repository are pages of the site."""
     shown = (site / "source" / "csrc" / "core" / "kernel" / "kernel.mm.html").read_text()
     assert "SPDX-License-Identifier" in shown
     assert "source/csrc/core/kernel/kernel.mm.html" in (site / "data_flow.html").read_text()
@@ -111,7 +111,7 @@ def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, Page])
 
 
 def test_docstrings_are_those_of_help(site: Path) -> None:
-    """Not the first sentences that stubs have: what stands in C++ and in the kernel table."""
+    """Complete docstrings of C++ and the kernel table, not the first sentences in the stubs."""
     text = (site / "reference" / "images.html").read_text()
     assert "recommended_max_working_set_bytes" in text
     assert "Undefined contents" in text or "undefined contents" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images where the host cannot reach them: some cases of tests of the package on the split engine.
+"""Images that the host cannot reach: some cases of tests of the package, on the split engine.
 
 `make test-split` runs all of them.
 """
@@ -59,7 +59,7 @@ print(image.numpy().sum(), mpscnn.NeuronReLU()(image.numpy()).sum())
 
 
 def test_three_command_buffers_are_under_way() -> None:
-    """The third is scheduled while the first is computed, and the fourth waits for its end."""
+    """The third is scheduled while the first is computed; the fourth waits for the end of the first."""
     program = """
 import time
 import numpy as np

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that give too little: no threads, no memory for their stacks, no processor, a quota.
+"""Machines with too few resources: no threads, no memory for their stacks, no processor, a quota.
 
-Each test runs a process of its own, with a time limit instead of standing still.
+Each test runs a separate process with a time limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support import ENGINE, only_openmps
 pytestmark = only_openmps("how many threads openmps has")
 one_thread = pytest.mark.skipif(ENGINE == "split", reason="the split engine has a thread of its own")
 
-# A network whose layers are worth several threads, and its result before anything is limited.
+# A network whose layers use several threads, and its result without limits.
 NETWORK = """
 import asyncio, os, resource, sys, threading, time
 import numpy as np
@@ -39,7 +39,7 @@ graph.output(x, "y")
 images = rng.standard_normal((1, 56, 56, 32), np.float32)
 """
 
-# Limits do not hold for root.
+# Limits do not apply to root.
 NO_THREADS = """
 def forbid_threads():
     if os.geteuid() == 0:
@@ -67,7 +67,7 @@ def run(code: str, *, layers: int = 6, seconds: float = 60, prefix: Sequence[str
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Programs that end with this process, too."""
+    """Run programs that end with this process, too."""
     loop = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6): pass"
     loops = [subprocess.Popen([sys.executable, "-c", loop], start_new_session=True) for _ in range(count)]
     try:
@@ -134,7 +134,7 @@ except (MemoryError, RuntimeError) as error:
 
 @linux
 def test_address_space_is_full() -> None:
-    """Where no thread's stack fits, calls end with a result or a MemoryError, and go on when there is room again."""
+    """Without memory for a thread's stack, calls return a result or raise MemoryError, and work again afterwards."""
     out = run(
         """
 net = mpscnn.Network(graph)
@@ -159,9 +159,9 @@ print(len(answers))
 @linux
 @pytest.mark.parametrize("torch", ["", "import torch"], ids=["alone", "PyTorch imported"])
 def test_no_thread_spins_without_a_processor(torch: str) -> None:
-    """Beside busy programs a call takes the processor time that it takes by itself.
+    """Beside busy programs, a call takes the same processor time as alone.
 
-    Threads that spin for partners without a processor take twice to five times as much.
+    Threads that spin for partners without a processor take two to five times as much.
     """
     if torch:
         pytest.importorskip("torch")
@@ -186,7 +186,7 @@ print(min(processor_time(20) for _ in range(5)))
 @one_thread
 @linux
 def test_no_more_threads_than_processors() -> None:
-    """OMP_NUM_THREADS does not go beyond the affinity mask."""
+    """OMP_NUM_THREADS cannot exceed the affinity mask."""
     out = run(
         """
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -208,7 +208,7 @@ print(len(os.listdir("/proc/self/task")) - before)
     ids=["version 2", "version 1"],
 )
 def test_no_more_threads_than_the_quota(file: str, text: str, tmp_path: Path) -> None:
-    """A control group's quota of one processor leaves one thread. The files are shown in a mount namespace."""
+    """A control group's quota of one processor leaves one thread. A mount namespace provides the files."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one processor: one thread without a quota, too")
     for name, content in ((file, text), ("cpu/cpu.cfs_period_us", "100000")):
@@ -234,7 +234,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 @one_thread
 @linux
 def test_threads_are_tried_again() -> None:
-    """A second after none could be started, a call starts them if they can be started now."""
+    """A second after threads could not be started, a call tries again."""
     out = run(
         """
 if os.geteuid() == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stubs say what the extension and the table say; a type checker tells right programs from wrong ones."""
+"""The stubs match the extension and the table; a type checker distinguishes right from wrong programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def tool(name: str) -> ModuleType:
-    """tools/<name>.py as a module."""
+    """Import tools/<name>.py as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -40,13 +40,13 @@ def tool(name: str) -> ModuleType:
     return module
 
 
-# Which packages have no types.
+# Lists packages without types.
 CONFIG = ("--config-file", ROOT / "pyproject.toml")
 
 
 def run_mypy(*arguments: str | Path, module: str = "mypy", cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mypy")
-    # Processes that write one cache at the same time damage it.
+    # Processes that write to one cache at the same time damage it.
     cache = ROOT / ".mypy_cache" / os.environ.get("PYTEST_XDIST_WORKER", "main")
     environment = os.environ | {
         "MYPYPATH": str(SOURCES),
@@ -86,7 +86,7 @@ def test_stubs_are_in_the_package() -> None:
 
 
 def test_types_can_be_imported_at_run_time() -> None:
-    """Programs may name the types, also where annotations are evaluated."""
+    """Programs may refer to the types, also where annotations are evaluated."""
     spec = importlib.util.spec_from_file_location("mpscnn._typing", SOURCES / "mpscnn" / "_typing.py")
     assert spec is not None
     assert spec.loader is not None
@@ -99,7 +99,7 @@ def test_types_can_be_imported_at_run_time() -> None:
 
 
 def test_choices_are_those_of_the_extension() -> None:
-    """Literal types that are written by hand: layouts and names of activations."""
+    """Literal types written by hand: layouts and names of activations."""
     source = (SOURCES / "mpscnn" / "_typing.py").read_text()
 
     def choices(name: str) -> list[str]:
@@ -125,7 +125,7 @@ def test_choices_are_those_of_the_extension() -> None:
 
 
 def shape_of(arguments: ast.arguments) -> list[tuple[str, str, str | None]]:
-    """(name, kind, default) of each argument but self; names that nobody can use are dropped."""
+    """Return (name, kind, default) of each argument but self, without names that cannot be used."""
     rows: list[tuple[str, str, str | None]] = []
 
     def add(argument: ast.arg, kind: str, default: ast.expr | None) -> None:
@@ -147,7 +147,7 @@ def shape_of(arguments: ast.arguments) -> list[tuple[str, str, str | None]]:
 
 
 def value_text(default: ast.expr) -> str:
-    """`...` for what the stub leaves open; numbers as the extension keeps them, in single precision."""
+    """Return `...` for defaults that the stub omits; numbers in single precision, as in the extension."""
     try:
         value = ast.literal_eval(default)
     except ValueError:
@@ -182,7 +182,7 @@ C_FUNCTIONS = {
     "__call__": mpscnn.Kernel.__call__,
     "encode": mpscnn.Kernel.encode,
 }
-"""Functions that are in C for their speed; their types are in Python, for type checkers."""
+"""Functions in C for speed; their types are declared in Python, for type checkers."""
 
 
 @pytest.mark.parametrize("name", C_FUNCTIONS)
@@ -198,16 +198,16 @@ def test_types_of_a_function_in_c(name: str) -> None:
 
 
 def test_stubtest(tmp_path: Path) -> None:
-    """Mypy's own comparison; it cannot see the arguments of pybind11's functions."""
+    """Mypy's own comparison, which ignores the arguments of pybind11's functions."""
     config = tmp_path / "mypy.ini"
-    # stubtest keeps no cache, and NumPy takes it half a minute; without it, types of overloads are all the same.
+    # stubtest has no cache, and NumPy takes half a minute; without NumPy, types of overloads are equal.
     config.write_text("[mypy]\nfollow_imports = skip\ndisable_error_code = overload-cannot-match\n")
     modules = ("mpscnn._core", "mpscnn.kernels")
     result = run_mypy(*modules, "--concise", "--mypy-config-file", config, module="mypy.stubtest", cwd=tmp_path)
     known = (
         r".* is inconsistent, metaclass differs",  # pybind11's own
-        r"mpscnn\._core\._\w+\.__init__ .*",  # classes that other objects make
-        r"mpscnn\.kernels\.BatchNormalizationStatistics\w*\.(__call__|encode) .*",  # fewer parameters: a state results
+        r"mpscnn\._core\._\w+\.__init__ .*",  # classes made by other objects
+        r"mpscnn\.kernels\.BatchNormalizationStatistics\w*\.(__call__|encode) .*",  # fewer parameters, returns a state
     )
     lines = (result.stdout + result.stderr).splitlines()
     assert [line for line in lines if not any(re.fullmatch(pattern, line) for pattern in known)] == []
@@ -218,14 +218,14 @@ def test_stubtest(tmp_path: Path) -> None:
 
 
 def test_package_passes_mypy() -> None:
-    """kernels.py too, which its stub hides from a checker that is given the folder."""
+    """Including kernels.py, which its stub hides from a checker of the folder."""
     for target in (SOURCES / "mpscnn", SOURCES / "mpscnn" / "kernels.py"):
         result = run_mypy("--strict", *CONFIG, target)
         assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_all_is_typed(tmp_path: Path) -> None:
-    """Every name of mpscnn.__all__ is known to a checker, and has a type of its own."""
+    """A checker finds every name of mpscnn.__all__, with its own type."""
     names = [name for name in mpscnn.__all__ if name != "__version__"]
     program = tmp_path / "names.py"
     program.write_text("import mpscnn\n" + "".join(f"reveal_type(mpscnn.{name})\n" for name in names))
@@ -403,7 +403,7 @@ GOOD = """
     print(mpscnn.importing.read({"weight": x}, architecture="resnet18"))
 """
 
-# One mistake a line.
+# One error per line.
 BAD = """
     import numpy as np
 
@@ -488,5 +488,5 @@ def test_each_wrong_line_fails_mypy(tmp_path: Path) -> None:
     source = dict(enumerate(text.splitlines(), 1))
     assert {source[line] for line in wanted if line not in found} == set(), "lines that a checker should refuse"
     assert {source[line] for line in found if line not in wanted} == set(), "lines that a checker should take"
-    # Which code a mistake has depends a little on mypy's version.
+    # The code of an error may depend on mypy's version.
     assert [source[line] for line, codes in found.items() if not codes & wanted[line]] == []

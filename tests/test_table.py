@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel table and everything that has to go with a row. A failure names what is missing."""
+"""The kernel table and everything that a row requires. A failure names what is missing."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ ROWS: list[dict[str, Any]] = _core.kernel_table()
 # By number of sources.
 COMMON: dict[int, list[dict[str, Any]]] = {count: _core.common_params(count) for count in (1, 2)}
 BY_NAME = {row["name"]: row for row in ROWS}
-# Gradients made of a forward kernel: its cases are theirs (test_gradient.py), and PyTorch's autograd is the oracle.
+# Gradients made from a forward kernel: they use its cases (test_gradient.py), with autograd as the oracle.
 MADE_OF_FORWARD = {row["name"] for row in ROWS if row["forward"]}
 BATCH_GRADIENTS = {"BatchNormalizationGradient", "BatchNormalizationStatisticsGradient"}  # test_batch_gradient.py
 WITH_CASES = set(BY_NAME) - MADE_OF_FORWARD - BATCH_GRADIENTS
 CASES = all_cases()
 
-# Where the oracle of a kernel is.
+# Module of each kernel's oracle.
 ORACLES = {
     "BinaryConvolution": MPSCNNBinaryConvolution.convolution,
     "BinaryFullyConnected": MPSCNNBinaryConvolution.convolution,
@@ -84,7 +84,7 @@ ORACLES = {
     **{kernel: MPSCNNNeuron.FUNCTIONS[name] for kernel, (name, _) in NEURON_KERNELS.items()},
 }
 
-# A value that a parameter may have and does not have by default.
+# Valid values of parameters that are not their defaults.
 COMMON_VALUES: dict[str, list[Any]] = {
     "offset": [(1, -2), (3, 4, 1)],
     "clip_rect": [((1, 2, 0), (3, 4, 1))],
@@ -108,7 +108,7 @@ OWN_VALUES: dict[str, list[Any]] = {"gradient_option": ["data", "weights_and_bia
 
 
 def common(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the row shares with the others; a name of its own stands for a default of its own."""
+    """Return the common parameters of the row; a parameter of its own with the same name replaces one."""
     own = {spec["name"] for spec in row["params"]}
     return [spec for spec in COMMON[row["attributes"]] if spec["name"] not in own]
 
@@ -118,7 +118,7 @@ def attributes(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def may_differ(spec: dict[str, Any]) -> bool:
-    """A row's own spec of a name that all kernels have may leave nothing to choose."""
+    """Return whether the row's own spec of a common parameter leaves a choice."""
     return not (spec["min"] == spec["max"] == 0) and len(spec["choices"]) != 1
 
 
@@ -127,7 +127,7 @@ def allows(spec: dict[str, Any], value: Any) -> bool:
 
 
 def minimal(name: str) -> mpscnn.Kernel:
-    """A kernel with nothing but what is required."""
+    """Make a kernel with required parameters only."""
     arguments: dict[str, tuple[Any, ...]] = {
         "BinaryConvolution": (np.ones((4, 3, 3, 1), np.uint32),),
         "BinaryFullyConnected": (np.ones((4, 1, 1, 1), np.uint32),),
@@ -163,7 +163,7 @@ def facts() -> dict[str, Any]:
 
 
 def selectors(class_name: str) -> set[str]:
-    """Methods and properties of a class and of those it derives from."""
+    """Return methods and properties of a class and of its base classes."""
     found: set[str] = set()
     name: str | None = class_name
     while name and name in facts()["classes"]:
@@ -188,7 +188,7 @@ def test_every_row_has_cases() -> None:
 
 
 def test_every_gradient_has_cases() -> None:
-    """At least two of its forward kernel's."""
+    """At least two cases, which are its forward kernel's."""
     from test_gradient import CASES as DIFFERENTIATED
 
     tried = [case.kernel for case in DIFFERENTIATED]
@@ -213,7 +213,7 @@ def test_every_row_has_an_error_case() -> None:
 
 
 def test_every_row_has_a_mutation() -> None:
-    """And each can be applied; that the tests notice them is what `make mutations` finds out."""
+    """Each mutation can be applied; `make mutations` checks that tests detect it."""
     tool = Path(__file__).parent.parent / "tools" / "mutations.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
@@ -230,7 +230,7 @@ def test_every_row_has_two_benchmarks() -> None:
 
 
 def test_every_parameter_has_a_case() -> None:
-    """Each parameter of each row is given somewhere; each choice of a text as well."""
+    """Some case has each parameter of each row, and each choice of a text."""
     fields = {"weight": "weight", "bias": "bias", "activation": "activation"}
     missing = []
     for row in (BY_NAME[name] for name in sorted(WITH_CASES)):
@@ -263,7 +263,7 @@ def test_every_common_parameter_has_a_case_by_family() -> None:
         ("binary_convolution", "dropout", "pad", "pooling", "slice", "softmax", "upsampling"), one - inert
     )
     families["resize"] = one - inert
-    # Reductions and reshaping read whole sources, or have rectangles of their own for them.
+    # Reductions and reshaping read whole sources, or have their own rectangles.
     placed = {
         "offset",
         "edge_mode",
@@ -289,7 +289,7 @@ def test_every_activation_is_fused_somewhere() -> None:
 
 
 def test_rows_of_cases_are_distinct() -> None:
-    """Two cases for the same reason are one too many; a text must select one row."""
+    """Two cases for the same reason are one too many; each text selects one row."""
     for texts in ([case.why for case in CASES], [str(case) for case in CASES]):
         assert sorted({text for text in texts if texts.count(text) > 1}) == []
     assert all(case.why for case in CASES)
@@ -298,7 +298,7 @@ def test_rows_of_cases_are_distinct() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_text_is_a_filter(case: Any) -> None:
-    """What pytest -k takes as one word (its scanner's own expression)."""
+    """A single word for pytest -k (by its scanner's own expression)."""
     assert re.fullmatch(r"(:?\w|:|\+|-|\.|\[|\]|\\|/)+", str(case))
 
 
@@ -309,7 +309,7 @@ def test_pytest_selects_by_text(pytestconfig: pytest.Config) -> None:
         word = expression.compile(wanted)
         chosen = [text for text in texts if word.evaluate(lambda part, text=text, **_: part in text)]
         assert wanted in chosen
-        # A kernel whose name ends with that of another comes along.
+        # Kernels whose names end with that of another one are selected too.
         assert all(text.startswith((wanted, f"Log{wanted}")) for text in chosen)
 
 
@@ -338,11 +338,11 @@ def test_class_is_found_on_this_platform(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_row_agrees_with_apple(row: dict[str, Any]) -> None:
-    """Class, first macOS version and header are those of the collected facts; the gradient's class exists."""
+    """Class, first macOS version and header agree with the collected facts; the gradient's class exists."""
     described = facts()["classes"][row["apple_class"]]
-    # The sources of the facts disagree about a few classes; either is as good.
+    # For a few classes, the sources of the facts disagree; either is accepted.
     since = {value for name, value in described.items() if name.startswith("since_macos")}
-    if since == {None}:  # not in the facts: as the forward kernel's
+    if since == {None}:  # not in the facts: equal to the forward kernel's
         since = {BY_NAME[row["forward"]]["macos"]}
     assert row["macos"] in since
     gradient = f"{row['apple_class']}Gradient"
@@ -354,7 +354,7 @@ def test_row_agrees_with_apple(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_parameters_resolve(row: dict[str, Any]) -> None:
-    """What a parameter names of Apple's is there: a property, a method, a class or an enumerator."""
+    """Each parameter of a row refers to an existing property, method, class or enumerator of Apple's."""
     around = {row["apple_class"], "MPSCNNConvolutionDescriptor", "MPSCNNSubPixelConvolutionDescriptor"}
     if row["forward"]:
         around.add(BY_NAME[row["forward"]]["apple_class"])
@@ -442,7 +442,7 @@ def test_common_parameters_can_be_given_at_once(name: str) -> None:
 
 
 def test_neuron_kernels_say_what_they_compute() -> None:
-    """Type, a, b, c of each neuron kernel, with its defaults: what a convolution would fuse."""
+    """Type, a, b, c of each neuron kernel with its defaults, as fused into a convolution."""
     for kernel, (name, defaults) in NEURON_KERNELS.items():
         descriptor = minimal(kernel).neuron_descriptor
         assert descriptor.type == name, kernel
@@ -468,7 +468,7 @@ def test_neuron_types_stand_in_apples_order() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 def test_bases(row: dict[str, Any]) -> None:
-    """One source or two: the base class, and the attributes that go with it."""
+    """With one source or two: the base class, and its attributes."""
     kind = getattr(mpscnn, row["name"])
     is_binary = row["attributes"] == 2
     base = mpscnn.GradientKernel if row["forward"] else mpscnn.BinaryKernel if is_binary else mpscnn.UnaryKernel
@@ -477,11 +477,11 @@ def test_bases(row: dict[str, Any]) -> None:
     assert hasattr(kind, "offset") != is_binary
 
 
-# -------------------------------------------------------------------------------------------- what is not there
+# ---------------------------------------------------------------------------------------- classes without a row
 
 
 def _kernels_without_row() -> list[str]:
-    """Every class of Apple's that derives from MPSKernel and is named like a CNN kernel."""
+    """Return Apple's subclasses of MPSKernel that are named like CNN kernels and have no row."""
     classes = facts()["classes"]
 
     def is_kernel(name: str | None) -> bool:

@@ -19,7 +19,7 @@ W = (8, 4, 3, 3)
 
 
 def in_threads(work: Callable[[int], None], count: int = 4) -> None:
-    """Runs work(0), work(1), ... at the same time; the first failure is raised here."""
+    """Run work(0), work(1), ... at the same time; raise the first failure."""
     failures: list[BaseException] = []
     start = threading.Barrier(count)
 
@@ -42,7 +42,7 @@ def in_threads(work: Callable[[int], None], count: int = 4) -> None:
 
 @pytest.mark.parametrize("padding", [1, "same", "valid", ((0, 2), (1, 0))], ids=str)
 def test_one_kernel_in_four_threads(padding: Any) -> None:
-    """Different shapes at once: the offset that MPS keeps in the kernel belongs to each encode."""
+    """Different shapes at the same time: the offset that MPS stores in the kernel belongs to each encode."""
     weight, bias = random((8, 4, 4, 3)), random((8,))
     kernel = mpscnn.Convolution(weight, bias, stride=2, padding=padding)
     shapes = [(1, 9, 7, 4), (2, 12, 10, 4), (1, 5, 16, 4), (3, 8, 8, 4)]
@@ -119,7 +119,7 @@ def test_errors_in_four_threads() -> None:
 
 
 def test_attributes_set_while_others_compute() -> None:
-    """What one thread sets is in force from the next encode on, whole: a result is one or the other."""
+    """An attribute set on one thread applies to all later encodes: each result has either the old or the new value."""
     x, weight = random((1, 6, 7, 4)), random(W)
     kernel = mpscnn.Convolution(weight, padding=1)
     results = {}
@@ -181,7 +181,7 @@ def test_python_runs_while_a_thread_waits() -> None:
 
 
 def test_python_runs_while_a_kernel_computes() -> None:
-    """A counter goes on during one long call."""
+    """A counter advances during one long call."""
     x = np.ones((4, 160, 160, 64), np.float32)
     kernel = mpscnn.Convolution(np.ones((64, 64, 5, 5), np.float32), padding=2)
     kernel(x[:1, :32, :32])
@@ -251,7 +251,7 @@ def test_handlers_come_in_the_order_of_the_commits() -> None:
 
 
 def test_handlers_may_encode_and_commit_more() -> None:
-    """A pipeline without a thread of its own: each completion commits the next step."""
+    """A pipeline without its own thread: each completion commits the next step."""
     x, kernel = random((1, 5, 7, 4)), mpscnn.NeuronLinear(1.0, 1.0)
     finished, images = threading.Event(), [mpscnn.Image.from_array(x)]
 

@@ -49,7 +49,7 @@ def test_the_result_has_the_type_of_the_first_source() -> None:
 
 
 def test_a_residual_block() -> None:
-    """x + f(x) in one command buffer, through temporaries, as networks have it."""
+    """x + f(x) in one command buffer, through temporaries, as in networks."""
     x = random(A)
     double, relu, add = mpscnn.NeuronLinear(2.0, 0.0), mpscnn.NeuronReLU(), mpscnn.Add()
     with mpscnn.CommandBuffer() as buffer:
@@ -86,7 +86,7 @@ def test_one_image_for_several_through_temporaries(first: bool) -> None:
 
 
 def test_properties_are_back_after_several_encodes() -> None:
-    """The clip rectangle and the offsets that single images need do not stay."""
+    """The clip rectangle and offsets for single images are restored."""
     kernel = mpscnn.Add()
     many, one = random(A), random((1, *A[1:]), seed=1)
     np.testing.assert_array_equal(kernel(many, one), many + one)
@@ -96,7 +96,7 @@ def test_properties_are_back_after_several_encodes() -> None:
 
 @shares_images
 def test_an_error_between_several_encodes_leaves_nothing_behind() -> None:
-    """The second of three encodes is refused; the kernel and temporaries are as before."""
+    """The second of three encodes is refused; the kernel and temporaries are unchanged."""
     kernel, copy = mpscnn.Add(), mpscnn.NeuronLinear(1.0, 0.0)
     many, out = random(A), mpscnn.empty(A, "float32")
     with pytest.raises(ValueError, match="share memory"):
@@ -111,7 +111,7 @@ def test_an_error_between_several_encodes_leaves_nothing_behind() -> None:
     np.testing.assert_array_equal(result.numpy(), many + many)
 
 
-@pytest.mark.parametrize("images", [1, 4, 9])  # four images of 2048 channels fit into one MPSImage
+@pytest.mark.parametrize("images", [1, 4, 9])  # an MPSImage holds four images of 2048 channels
 @pytest.mark.parametrize("shared", [True, False], ids=["one for all", "one each"])
 def test_more_images_than_fit(images: int, shared: bool) -> None:
     a, b = random((images, 2, 3, 2048)), random((1 if shared else images, 2, 1, 2048), seed=1)
@@ -120,7 +120,7 @@ def test_more_images_than_fit(images: int, shared: bool) -> None:
 
 
 def test_threads_share_a_kernel() -> None:
-    """Strides are set for each call: threads with other shapes must not see them."""
+    """Strides are set for each call: threads with other shapes are not affected."""
     kernel = mpscnn.Add()
     wrong: list[str] = []
 
@@ -220,7 +220,7 @@ def test_ways_to_say_which_function(how: str) -> None:
     assert (descriptor.type, descriptor.a, descriptor.b) == ("tanh", 1.0, 1.0)
 
 
-# (function, source, slope): the header's cases at the points where they meet [MPSCNNNeuron.h].
+# (function, source, slope): the header's cases at their boundaries [MPSCNNNeuron.h].
 KINKS = [
     (("relu", 0.25), 0.0, 1.0),
     (("relu", 0.25), -0.0, 1.0),
@@ -253,7 +253,7 @@ def test_kinks(function: tuple[Any, ...], at: float, slope: float) -> None:
 
 
 def test_backward_through_a_product_and_an_activation() -> None:
-    """d/dx of sum(w * tanh(a * x)) with the kernels there are, beside autograd."""
+    """d/dx of sum(w * tanh(a * x)) with these kernels, against autograd."""
     x, w = random((2, 4, 5, 6)), random((1, 1, 1, 6), seed=1)
     scale = mpscnn.NeuronLinear(1.5, 0.0)
     with mpscnn.CommandBuffer() as buffer:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upsampling, resizing and soft max: numbers that others have read off Apple's kernels, and results of many images."""
+"""Upsampling, resizing and soft max: published results of Apple's kernels, and results of many images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import APPLE, random
 
 
 def test_what_the_far_edge_ends_with() -> None:
-    """A picture of one colour keeps it, except with the zeros that Apple's bilinear upsampling has by default."""
+    """A single colour is kept, except with the zeros that Apple's bilinear upsampling has by default."""
     x = np.full((1, 3, 4, 2), 5.0, np.float32)
     clamped = mpscnn.UpsamplingBilinear(3, edge_mode="clamp")
     for kernel in (clamped, mpscnn.ResizeBilinear((7, 9)), mpscnn.UpsamplingNearest(2)):
@@ -25,7 +25,7 @@ def test_probabilities_have_the_sum_1() -> None:
 
 
 def test_a_network_of_segmentation_ends_like_this() -> None:
-    """Scores enlarged and the best class of each pixel, in one command buffer through temporaries."""
+    """Upsampled scores and the best class of each pixel, in one command buffer through temporaries."""
     scores = random((1, 6, 7, 21))
     enlarge, best = mpscnn.UpsamplingBilinear(4), mpscnn.ReduceFeatureChannelsArgumentMax()
     with mpscnn.CommandBuffer() as buffer:
@@ -35,7 +35,7 @@ def test_a_network_of_segmentation_ends_like_this() -> None:
     np.testing.assert_array_equal(classes.numpy()[..., 0], enlarge(scores).argmax(axis=3))
 
 
-@pytest.mark.parametrize("images", [1, 4, 9])  # four images of 2048 channels fit into one MPSImage
+@pytest.mark.parametrize("images", [1, 4, 9])  # an MPSImage holds four images of 2048 channels
 def test_more_images_than_fit(images: int) -> None:
     x = random((images, 2, 3, 2048))
     np.testing.assert_array_equal(mpscnn.ReduceRowMax()(x), x.max(axis=2, keepdims=True))
@@ -44,7 +44,7 @@ def test_more_images_than_fit(images: int) -> None:
 
 
 def test_kernels_that_mix_images_take_them_together() -> None:
-    """Rectangles of images count those of the whole source, which must fit then. Crops come of one image each."""
+    """Image indices of rectangles refer to the whole source, which must fit then. Each crop reads one image."""
     x = random((3, 4, 5, 2048))
     last = mpscnn.ReduceRowMax(clip_rect_source=((0, 0, 2), (4, 5, 1)))
     np.testing.assert_array_equal(last(x), x[2:].max(2, keepdims=True))

@@ -29,7 +29,7 @@ DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.uint8, np.float64]
 
 
 def words(a: np.ndarray) -> np.ndarray:
-    """The same memory as unsigned integers: NaNs must compare by their bits."""
+    """Return the same memory as unsigned integers: NaNs must be compared by their bits."""
     return a.view(np.dtype(f"u{a.dtype.itemsize}"))
 
 
@@ -53,7 +53,7 @@ def check(a: np.ndarray, source: str, target: str, **kwargs) -> np.ndarray:
     return result
 
 
-# (shape, the reason it is here); in the order of the source's axes, whatever they mean
+# (shape, reason); in the order of the source's axes, whatever their meaning
 SHAPES = [
     ((1, 1, 1, 1), "one element"),
     ((2, 3, 4, 5), "all extents differ, below every vector"),
@@ -110,7 +110,7 @@ def test_tensors_that_are_threaded(source, dtype):
 
 @pytest.mark.parametrize(("shape", "dtype"), [((1100, 512, 7, 7), np.float16), ((1031, 509, 7, 7), np.float16)])
 def test_tensors_beyond_the_caches(shape, dtype):
-    """Over 50 MB: stores that bypass the caches, with rows that are aligned to lines and rows that are not."""
+    """Over 50 MB: stores that bypass the caches, with rows aligned to cache lines and unaligned ones."""
     a = random_array(shape, dtype)
     there = check(a, "OIHW", "OHWI")
     back = mpscnn.reorder(there, source="OHWI", target="OIHW")
@@ -152,7 +152,7 @@ def test_strided_out_leaves_its_gaps_alone():
 
 
 def test_nan_payloads_survive():
-    a = np.full((16, 16, 3, 3), 0x7F800001, np.uint32)  # a signalling NaN: arithmetic would quieten it
+    a = np.full((16, 16, 3, 3), 0x7F800001, np.uint32)  # a signalling NaN: arithmetic would make it quiet
     assert (words(mpscnn.reorder(a.view(np.float32))) == 0x7F800001).all()
 
 
@@ -289,7 +289,7 @@ def test_overlap_is_refused():
     with pytest.raises(ValueError, match="overlaps"):  # the lowest address counts, not that of the first element
         mpscnn.reorder(memory[::-1][:120].reshape(4, 3, 2, 5), out=memory[:120].reshape(4, 2, 5, 3))
     apart = np.zeros(240, np.float32)
-    mpscnn.reorder(apart[:120].reshape(4, 3, 2, 5), out=apart[120:].reshape(4, 2, 5, 3))  # neighbours may touch
+    mpscnn.reorder(apart[:120].reshape(4, 3, 2, 5), out=apart[120:].reshape(4, 2, 5, 3))  # adjacent memory is allowed
     clash = np.lib.stride_tricks.as_strided(memory, (4, 2, 5, 3), (0, 60, 12, 4))
     with pytest.raises(ValueError, match="name the same element twice"):
         mpscnn.reorder(np.zeros((4, 3, 2, 5), np.float32), out=clash)
@@ -305,7 +305,7 @@ def run_python(code: str) -> str:
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer has a byte of its own for eight that are read")
 @pytest.mark.parametrize("target", ["OHWI", "HWIO", "IOHW"])
 def test_no_temporary(target):
-    """Peak memory of the process does not move: `out` and the source are there already."""
+    """Peak memory of the process is unchanged: `out` and the source exist already."""
     growth = run_python(f"""
     import numpy as np, mpscnn
     def peak():
@@ -404,7 +404,7 @@ def test_from_many_threads_at_once():
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
 def test_after_a_fork():
-    """The helper threads are gone in the child; it must not wait for them."""
+    """The child has no helper threads; it must not wait for them."""
     run_python("""
     import os, warnings, numpy as np, mpscnn
     warnings.simplefilter("ignore")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of convolutions in memory of the device: exported from a kernel, reloaded into one, on command buffers."""
+"""Weights of convolutions in device memory: exported from and reloaded into kernels, on command buffers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(name: str, *, bias: bool = True, sign: int = 1) -> tuple[mpscnn.Kernel,
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_from_one_kernel_to_another(name: str) -> None:
-    """In one command buffer: what is encoded before is computed with the old weights."""
+    """In one command buffer: earlier encodes use the old weights."""
     (first, _), (second, _) = made(name), made(name, sign=-1)
     x = random(X)
     old, new = first(x), second(x)

@@ -29,7 +29,7 @@ def descriptor() -> mpscnn.ConvolutionDescriptor:
 
 
 class OnDevice(Source):
-    """Steps of gradient descent, which the device takes."""
+    """Steps of gradient descent on the device."""
 
     def __init__(self, **members: Any) -> None:
         super().__init__(descriptor(), normal(6, 3, 3, 4, seed=1), normal(6, seed=2), **members)
@@ -60,14 +60,14 @@ class OnCpu(Source):
 
 
 class Twin:
-    """PyTorch's convolution of the same weights in float64, and its steps."""
+    """PyTorch's convolution with the same weights in float64, and its steps."""
 
     def __init__(self, source: Source) -> None:
         self.weight = torch.tensor(np.array(source.weights, "f8").transpose(0, 3, 1, 2), requires_grad=True)
         self.bias = torch.tensor(np.array(source.bias, "f8"), requires_grad=True)
 
     def step(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Result, and the gradient of the source of half the sum of squares; then one step."""
+        """Return the result, and the gradient of half its sum of squares by the source; then take one step."""
         source = torch.tensor(x.transpose(0, 3, 1, 2).astype("f8"), requires_grad=True)
         y = F.conv2d(source, self.weight, self.bias, (2, 1))
         of_x, of_w, of_b = torch.autograd.grad((y**2).sum() / 200, (source, self.weight, self.bias))
@@ -97,7 +97,7 @@ X = normal(3, 7, 6, 4, seed=3)
 
 
 def test_on_the_device() -> None:
-    """Three steps on one command buffer: later ones use what earlier ones have made, forward and back."""
+    """Three steps on one command buffer: later ones use the results of earlier ones, forward and backward."""
     source = OnDevice()
     kernel, twin = mpscnn.Convolution(source), Twin(source)
     x, results = mpscnn.Image.from_array(X), []
@@ -109,7 +109,7 @@ def test_on_the_device() -> None:
             results.append((y, grad_x))
     assert len(source.given) == 3
     for step, (y, grad_x) in enumerate(results):
-        if step > 0:  # the weights as they were then; the first ones are those that the optimizer works on
+        if step > 0:  # the weights at that time; the first ones are updated in place
             near(source.given[step][2].weights, twin.weight.detach().numpy().transpose(0, 2, 3, 1))
             near(source.given[step][2].biases, twin.bias.detach().numpy())
         wanted, wanted_grad = twin.step(X)
@@ -194,7 +194,7 @@ def test_nothing_new(way: str) -> None:
 
 
 def test_of_a_batch_in_parts() -> None:
-    """The sums over the parts, and not before all of them have been encoded."""
+    """The sums over the parts, and only after all of them have been encoded."""
     source = OnDevice()
     kernel, twin = mpscnn.Convolution(source), Twin(source)
     parts = [mpscnn.Image.from_array(X[:2]), mpscnn.Image.from_array(X[2:])]
@@ -215,7 +215,7 @@ def test_of_a_batch_in_parts() -> None:
 
 
 def test_methods_of_an_instance_count() -> None:
-    """What is there when the kernel is made."""
+    """Methods are looked up when the kernel is made."""
     calls = []
     source = Source(descriptor(), normal(6, 3, 3, 4), normal(6), update=lambda *given: calls.append(given))
     kernel = mpscnn.Convolution(source)
@@ -229,7 +229,7 @@ def test_methods_of_an_instance_count() -> None:
 
 
 def test_one_update_inside_of_another() -> None:
-    """Layers that share their steps: each call has its own arguments, and its own result."""
+    """Layers that share their steps: each call has its own arguments and result."""
     inner_source = OnDevice()
     inner = mpscnn.Convolution(inner_source)
     y, inner_state = inner(X, with_state=True)
@@ -258,7 +258,7 @@ def test_one_update_inside_of_another() -> None:
 
 
 def test_threads() -> None:
-    """Each with a kernel of its own, and Python running meanwhile; the callbacks come on the thread that asks."""
+    """Each thread has its own kernel, and Python runs meanwhile; callbacks run on the calling thread."""
     stop = threading.Event()
 
     def spin() -> int:
@@ -300,7 +300,7 @@ def test_threads() -> None:
 
 
 def test_the_gil_is_free_while_it_waits() -> None:
-    """update_on_cpu() exports weights and waits for the device; Python goes on, and even lets the device go on."""
+    """update_on_cpu() exports weights and waits for the device; meanwhile Python can run, and release the device."""
     source = OnCpu()
     kernel = mpscnn.Convolution(source)
     y, state = kernel(X, with_state=True)
@@ -340,12 +340,12 @@ def test_exceptions_come_out() -> None:
     with mpscnn.CommandBuffer() as commands:
         with pytest.raises(MyError, match="no step today"):
             kernel.gradient.update(commands, state)
-        after = kernel.encode(commands, image)  # the command buffer goes on
+        after = kernel.encode(commands, image)  # the command buffer can still be used
     np.testing.assert_array_equal(after.numpy(), y)
     with pytest.raises(MyError, match="no step today"):
         kernel.gradient.update_on_cpu(state)
     np.testing.assert_array_equal(kernel(X), y)
-    kernel.reload()  # nothing is left that would be raised later
+    kernel.reload()  # no exception is left for later calls
 
 
 @pytest.mark.parametrize("given", [3, "weights", np.zeros(3, np.float32)])

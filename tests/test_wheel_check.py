@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/check_wheel.py, on wheels that are made up: a good one, and each promise broken once."""
+"""tools/check_wheel.py, on generated wheels: a valid one, and one for each broken promise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ bundle = load("bundle")
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> dict[str, bytes]:
-    """Shared libraries by what is wrong with them: nothing, a newer C library, a library that is not there."""
+    """Shared libraries by their defect: none, a newer C library, a missing library."""
     folder = tmp_path_factory.mktemp("libraries")
     source = folder / "library.c"
     source.write_text("int mpscnn_answer(void) { return 42; }\n")
@@ -70,7 +70,7 @@ def compiled(tmp_path_factory) -> dict[str, bytes]:
 
 
 def good_wheel(compiled: dict[str, bytes]) -> dict[str, Any]:
-    """The members of a wheel with which nothing is wrong."""
+    """Return the members of a valid wheel."""
     members: dict[str, Any] = dict.fromkeys(LIBRARIES.values(), compiled["good"])
     components = []
     for part in bundle.parts():
@@ -167,13 +167,13 @@ def test_tag_of_the_name_is_checked(tmp_path, compiled):
 
 
 def test_table_of_bundled_parts_is_read_whole():
-    """Each line of the table that is not its head is a part, so none is left unchecked because of its spelling."""
+    """Each line of the table but its header is a part, so that none is unchecked because of its spelling."""
     lines = [line for line in (ROOT / "LICENSES-BUNDLED.md").read_text().splitlines() if line.startswith("|")]
     assert len(bundle.parts()) == len(lines) - 2
 
 
 def test_pythons_are_the_same_in_metadata_wheels_and_image():
-    """Classifiers, what cibuildwheel builds, and the Pythons of the image that it builds in."""
+    """The same versions in the classifiers, in cibuildwheel's targets, and in its image."""
     text = (ROOT / "pyproject.toml").read_text()
     classifiers = re.findall(r'"Programming Language :: Python :: 3\.(\d+)"', text)
     (build,) = re.findall(r'^build = "(.+)"$', text, re.MULTILINE)
@@ -183,4 +183,4 @@ def test_pythons_are_the_same_in_metadata_wheels_and_image():
     assert build == " ".join(f"cp3{minor}-*" for minor in classifiers)
     assert image == classifiers
     assert oldest == classifiers[0]
-    assert "Free Threading" not in text  # not declared before the suite passes under a free-threaded build
+    assert "Free Threading" not in text  # not declared before the tests pass under a free-threaded build

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLOLoss against a reference in float64, written box by box, and its gradient against finite differences of that."""
+"""YOLOLoss against a float64 reference written box by box, and its gradient against finite differences of that."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TERMS: dict[str, Term] = {
 
 
 def overlap(one: Doubles, other: Doubles) -> float:
-    """Intersection over union of boxes x, y, w, h around their centres."""
+    """Return the intersection over union of boxes x, y, w, h around their centres."""
     corners = [(box[:2] - box[2:] / 2, box[:2] + box[2:] / 2) for box in (one, other)]
     inner = np.minimum(corners[0][1], corners[1][1]) - np.maximum(corners[0][0], corners[1][0])
     both = float(np.prod(np.maximum(inner, 0)))
@@ -65,7 +65,7 @@ class Cell:
         self.labels, self.anchors, self.options = labels, anchors, {**DEFAULTS, **options}
         centred = [np.array([0, 0, *size], np.float64) for size in anchors]
         truths = [np.array([0, 0, *label[2:4]], np.float64) for label in labels]
-        # Of each anchor box with the label beside it, and what the others would have with this label.
+        # Fit of each anchor box with its own label, and of the others with this label.
         fits = np.array([[overlap(box, truth) for box in centred] for truth in truths])
         own = np.diag(fits)
         best = own >= fits.max(1) if len(anchors) > 1 else np.array([True])
@@ -73,7 +73,7 @@ class Cell:
         self.absent = ~self.object & (own < self.options["max_iou_for_object_absence"])
 
     def confidences(self, y: Doubles) -> Doubles:
-        """Labels of the confidences; of the gradient they are constants."""
+        """Return the labels of the confidences, constants for the gradient."""
         if not self.options["rescore"]:
             return self.object.astype(np.float64)
         boxes = np.concatenate([sigmoid(y[:, :2]), np.exp(y[:, 2:4]) * self.anchors], 1)
@@ -101,7 +101,7 @@ class Cell:
 def reference(
     x: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None, **options: Any
 ) -> tuple[Doubles, Doubles]:
-    """Losses of all values, and the gradient of their sum by finite differences."""
+    """Return the losses of all values, and the gradient of their sum by finite differences."""
     y, t = x.astype(np.float64), labels.astype(np.float64)
     w = np.ones(y.shape) if weights is None else weights.astype(np.float64)
     losses, gradient = np.zeros(y.shape), np.zeros(y.shape)
@@ -120,7 +120,7 @@ def reference(
 
 
 def made(shape: tuple[int, ...] = SHAPE, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Predictions, labels and weights: a third of the cells have a box, some of which fit two anchors."""
+    """Return predictions, labels and weights: a third of the cells have a box, some of which fit two anchors."""
     rng = np.random.default_rng([seed, *shape])
     n, h, w, _ = shape
     x = rng.normal(size=shape).astype(np.float32)
@@ -148,7 +148,7 @@ def test_the_cases_have_all_kinds_of_boxes() -> None:
     kinds = [(c.object[k], c.absent[k]) for c in cells for k in range(3)]
     assert kinds.count((True, False)) > 10
     assert kinds.count((False, True)) > 10
-    assert kinds.count((False, False)) > 3  # neither: an anchor that fits, and not best
+    assert kinds.count((False, False)) > 3  # neither: an anchor that fits, but is not the best
     assert sum(c.object.sum() > 1 for c in cells) > 2  # two anchors for one box
 
 
@@ -191,7 +191,7 @@ def test_reductions(reduction: str, across: bool) -> None:
     losses, gradient = reference(x, labels, weights)
     kernel = mpscnn.YOLOLoss(ANCHORS, reduction=reduction, reduce_across_batch=across)  # type: ignore[arg-type]
     loss, found = kernel(x, labels, weights)
-    near(found, gradient, 2e-5)  # of the sum, whatever the reduction
+    near(found, gradient, 2e-5)  # of the sum, for any reduction
     if reduction == "none":
         return near(loss, losses)
     sums = losses.sum((1, 2, 3))
@@ -205,7 +205,7 @@ def test_reductions(reduction: str, across: bool) -> None:
 
 
 def test_terms_with_options_of_their_own() -> None:
-    """Of each Loss all but the reduction counts; the scale comes on top of its weight."""
+    """All options of each Loss but the reduction apply; the scale multiplies its weight."""
     x, labels, _ = made()
     plain, grad = mpscnn.YOLOLoss(ANCHORS, reduction="none", scale_xy=5)(x, labels)
     kernel = mpscnn.YOLOLoss(
@@ -240,7 +240,7 @@ def test_half_precision() -> None:
 
 
 def test_more_images_than_an_image_holds() -> None:
-    """512 channels and 20 images: two Images make the batch."""
+    """512 channels and 20 images: the batch needs two Images."""
     anchors = np.float32([[1, 1]] * 32)
     x, labels = (np.random.default_rng(seed).uniform(0.1, 1, (20, 1, 1, 512)).astype("f4") for seed in (1, 2))
     kernel = mpscnn.YOLOLoss(anchors)
@@ -297,7 +297,7 @@ def test_attributes() -> None:
 
 
 def test_it_learns() -> None:
-    """Steps against the gradient find a box."""
+    """Gradient descent finds a box."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 1, 1, 2 * 7)).astype(np.float32)
     labels = np.tile(np.float32([0.3, 0.6, 2.8, 2.3, 1, 0, 1]), 2).reshape(x.shape)

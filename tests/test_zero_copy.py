@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which memory is shared, which is copied, and what is refused: seen through addresses and through writes."""
+"""Memory that is shared or copied, and refused requests, observed by addresses and by writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ needs_sharing = pytest.mark.skipif(
 
 
 def changed(array: np.ndarray) -> np.ndarray:
-    """Another array of the same shape, different everywhere."""
+    """Return another array of the same shape, different everywhere."""
     return random(array.shape, array.dtype.name, seed=99) + array.dtype.type(1)
 
 
@@ -189,7 +189,7 @@ def test_array_protocols_of_an_image_do_not_copy() -> None:
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_torch_tensors_come_in_without_a_copy(memory_format: torch.memory_format, requires_grad: bool) -> None:
-    """A channels_last tensor, permuted, is a dense NHWC array; a contiguous one has to be copied."""
+    """A permuted channels_last tensor is a dense NHWC array; a contiguous one has to be copied."""
     nchw = torch.from_numpy(random((2, 6, 5, 7))).contiguous(memory_format=memory_format).requires_grad_(requires_grad)
     x = nchw.permute(0, 2, 3, 1)
     expected = np.maximum(x.detach().numpy(), 0)
@@ -273,7 +273,7 @@ def test_buffer_shares_an_array() -> None:
     ],
 )
 def test_buffer_refusals_name_the_cause(make: Any, match: str) -> None:
-    array = make(mpscnn.empty((4, 4096)))  # rows of a page of Apple silicon
+    array = make(mpscnn.empty((4, 4096)))  # each row fills a page of Apple silicon
     if array.shape == (3, 4096):
         mpscnn.Buffer(array)  # three whole pages of four
         return
@@ -292,7 +292,7 @@ def test_buffer_refuses_read_only_arrays() -> None:
 
 
 def in_place(kernel: mpscnn.Kernel, array: np.ndarray) -> bool:
-    """Whether the kernel's data source hands MPS the array's own memory."""
+    """Return whether the kernel's data source passes the array's own memory to MPS."""
     source = kernel.data_source
     source.load()
     try:
@@ -411,7 +411,7 @@ PEAK = """
         ("image", 0, 0.1),
         ("out", 0, 0.25),
         ("result", 0.9, 1.3),  # the result itself
-        ("copy", 0.9, 1.3),  # a copy made on purpose: the measurement sees it
+        ("copy", 0.9, 1.3),  # an explicit copy, to check the measurement
     ],
 )
 def test_no_array_stands_between(mode: str, low: float, high: float) -> None:
@@ -450,5 +450,5 @@ WEIGHTS_PEAK = """
 
 @counts_memory
 def test_no_copy_of_weights_stands_before_mps() -> None:
-    """All of the core's work on weights that are OHWI already; what MPS makes of them is its own."""
+    """All of the core's work on weights in OHWI; copies made by MPS are not included."""
     assert float(run_python(WEIGHTS_PEAK)) < 0.1

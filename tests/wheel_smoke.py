@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries an installed wheel out: import, where the loaded libraries come from, and one convolution against NumPy.
+"""Tests an installed wheel: import, origin of the loaded libraries, and one convolution against NumPy.
 
 Not a pytest file: `make wheel` and the wheel workflow run it with the wheel's own Python, which has only NumPy.
 """
@@ -35,7 +35,7 @@ def check_convolution() -> None:
 
 
 def check_libraries() -> None:
-    """On Linux: nothing that a machine without GNUstep would lack is loaded from outside the environment."""
+    """On Linux: libraries from outside the environment must exist on machines without GNUstep."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return
