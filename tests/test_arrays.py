@@ -235,7 +235,7 @@ def test_a_bytearray_cannot_be_resized_under_a_view():
 
 
 @pytest.mark.parametrize("bad", [[1.0], (1, 2), 3, "text", None, {}, object()], ids=lambda bad: type(bad).__name__)
-def test_what_is_no_array(bad):
+def test_objects_that_are_not_arrays(bad):
     name = type(bad).__name__
     with pytest.raises(
         TypeError, match=rf"^object \({name}\) is not an array: it has neither DLPack, __array_interface__ nor"

@@ -97,7 +97,7 @@ def test_other_libraries_see_the_memory(view: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_what_other_libraries_see_holds_the_buffer(view: Callable[[Any], Any], no_leak: Any) -> None:
+def test_views_of_other_libraries_hold_the_buffer(view: Callable[[Any], Any], no_leak: Any) -> None:
     with no_leak():
         views = [view(mpscnn.Buffer(1 << 16)) for _ in range(4)]
         for index, seen in enumerate(views):

@@ -191,7 +191,7 @@ def test_dtype_of_a_result() -> None:
     np.testing.assert_allclose(y[3].numpy() / 65535, expected, atol=0.6 / 65535)
 
 
-def test_destinations_keep_what_is_not_written() -> None:
+def test_destinations_keep_unwritten_pixels() -> None:
     x = random((1, 6, 5, 4))
     store = np.full((1, 6, 5, 12), 9, np.float32)
     kernel = mpscnn.NeuronReLU(destination_feature_channel_offset=4, clip_rect=((1, 2, 0), (3, 2, 1)))

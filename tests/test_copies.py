@@ -67,7 +67,7 @@ def test_every_row_comes_back(case: Case, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", sorted(set(WAYS) - {"archive"}))
-def test_what_was_set_afterwards_comes_back(way: str) -> None:
+def test_attributes_set_afterwards_are_copied(way: str) -> None:
     kernel = mpscnn.PoolingMax(3, stride=2, label="first")
     assert kernel.edge_mode == "clamp"
     kernel.edge_mode = "zero"

@@ -201,7 +201,7 @@ def test_reload_reads_again() -> None:
     assert_close(kernel(x), conv2d(x, first, bias))
 
 
-def test_reload_of_an_array_sees_what_stands_there_now() -> None:
+def test_reload_reads_the_current_array() -> None:
     x, weight = random(X), random(W)
     for layout, array in (("OIHW", weight), ("OHWI", ohwi(weight))):
         array = array.copy()
@@ -386,7 +386,7 @@ def test_bfloat16_weights_are_widened() -> None:
     assert_close(mpscnn.Convolution(torch.from_numpy(random(W)).bfloat16())(x), conv2d(x, weight.astype(np.float32)))
 
 
-def test_kernel_dtype_says_how_weights_are_kept() -> None:
+def test_kernel_dtype_is_the_type_of_stored_weights() -> None:
     x, weight = random(X), random(W)
     halves = weight.astype(np.float16)
     assert_close(mpscnn.Convolution(weight, kernel_dtype="float16")(x), conv2d(x, halves))

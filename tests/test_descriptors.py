@@ -29,7 +29,7 @@ def test_the_type_reads_as_its_name(name: str) -> None:
     assert mpscnn.Neuron(name, data=[0.25] * 3 if name == "prelu" else None).neuron_descriptor.type == name
 
 
-def test_a_neuron_kernel_gives_what_a_descriptor_is_made_of() -> None:
+def test_a_descriptor_from_a_neuron_kernel() -> None:
     given = mpscnn.NeuronReLU(0.1).neuron_descriptor
     assert isinstance(given, mpscnn.NeuronDescriptor)
     again = mpscnn.NeuronDescriptor(given.type, given.a, given.b, given.c, given.data)
@@ -58,7 +58,7 @@ REPRS = [
 
 
 @pytest.mark.parametrize(("arguments", "options", "text"), REPRS, ids=[text for _, _, text in REPRS])
-def test_a_descriptor_prints_what_it_is_made_of(arguments: Any, options: Any, text: str) -> None:
+def test_repr_of_a_descriptor(arguments: Any, options: Any, text: str) -> None:
     """The repr shows its parameters and the given options; evaluated, it gives an equal descriptor."""
     descriptor = mpscnn.NeuronDescriptor(*arguments, **options)
     assert repr(descriptor) == text
@@ -258,7 +258,7 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize("text", CONVOLUTIONS)
-def test_a_convolution_descriptor_prints_what_it_is_made_of(text: str) -> None:
+def test_repr_of_a_convolution_descriptor(text: str) -> None:
     assert repr(eval(text)) == text
 
 

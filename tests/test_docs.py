@@ -91,7 +91,7 @@ def wanted_sections(name: str) -> set[str]:
     value = PUBLIC[name]
     if inspect.ismodule(value):
         return set()  # its functions have their own
-    if name in EXCEPTIONS:  # not made by users; test_exceptions_are_told_of checks the functions that raise it
+    if name in EXCEPTIONS:  # not made by users; test_exceptions_are_documented checks the functions that raise it
         return {"Attributes"} if "self." in inspect.getsource(value) else set()
     if value is mpscnn.Graph:
         return {"Attributes", "Source"}  # no arguments; its methods have them
@@ -148,7 +148,7 @@ def test_methods_around_networks_have_their_sections(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EXCEPTIONS))
-def test_exceptions_are_told_of(name: str) -> None:
+def test_exceptions_are_documented(name: str) -> None:
     """In the Raises section of a function that raises it; the base class in that of load()."""
     texts = [inspect.getdoc(value) or "" for value in [*PUBLIC.values(), *METHODS.values()]]
     raises = [text.partition("Raises\n------\n")[2] for text in texts]

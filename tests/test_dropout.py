@@ -23,7 +23,7 @@ def kept(kernel: mpscnn.Kernel, shape: tuple[int, int, int, int] = X) -> np.ndar
 
 @pytest.mark.parametrize("keep", [0.05, 0.3, 0.5, 0.8, 0.99])
 @pytest.mark.parametrize("seed", [0, 1, 2**62 + 3])
-def test_as_many_are_kept_as_the_probability_says(keep: float, seed: int) -> None:
+def test_share_of_kept_values_is_the_probability(keep: float, seed: int) -> None:
     """Five standard deviations: exceeded once in two million runs, and the runs are always the same."""
     mask = kept(mpscnn.Dropout(keep, seed), (1, 300, 400, 8))
     deviation = np.sqrt(keep * (1 - keep) / mask.size)

@@ -149,7 +149,7 @@ DROPPED = [case for case in CASES if case.kernel == "Dropout"]
 
 
 @pytest.mark.parametrize("case", DROPPED, ids=str)
-def test_what_was_dropped(case: Case) -> None:
+def test_gradient_of_dropped_values(case: Case) -> None:
     """Each encode has its own mask, which its result shows."""
     forward = encoded(case)
     x = forward.inputs.x

@@ -204,7 +204,7 @@ def test_a_copy_of_the_kernel_joins() -> None:
 
 
 @pytest.mark.parametrize("parts", [(3, 3), (3, 2)], ids=str)
-def test_what_is_computed_is_chosen_for_each_part(parts: tuple[int, ...]) -> None:
+def test_gradient_option_applies_to_each_part(parts: tuple[int, ...]) -> None:
     kernel, function = plain()
     x = normal(sum(parts), 7, 6, 5)
     batch = InParts(kernel, x, parts)

@@ -64,7 +64,7 @@ def test_float32_is_the_default() -> None:
         (lambda: mpscnn.Matrix.from_array(np.ones((0, 3), "f4")), ValueError, r"Matrix: rows \(0\) is less"),
     ],
 )
-def test_what_no_matrix_can_be(make: Callable[[], Any], raises: type[Exception], match: str) -> None:
+def test_invalid_matrices(make: Callable[[], Any], raises: type[Exception], match: str) -> None:
     with pytest.raises(raises, match=match):
         make()
 
@@ -372,7 +372,7 @@ def test_the_cpu_does_not_read_a_temporary_matrix(read: Callable[[Any], Any]) ->
 
 
 @only_openmps("commit looks for temporary matrices that were not read")
-def test_a_temporary_matrix_that_nobody_reads() -> None:
+def test_a_temporary_matrix_that_is_not_read() -> None:
     cb = mpscnn.CommandBuffer()
     rows = mpscnn.ImageCopyToMatrix().encode(cb, image_of(), temporary=True)
     with pytest.raises(RuntimeError, match=r"MPSTemporaryMatrix.* readCount 1 when .* must be 0"):
@@ -425,7 +425,7 @@ def test_a_temporary_matrix_of_another_command_buffer() -> None:
     ],
     ids=str,
 )
-def test_what_no_temporary_matrix_can_be(arguments: Any, raises: type[Exception], match: str) -> None:
+def test_invalid_temporary_matrices(arguments: Any, raises: type[Exception], match: str) -> None:
     with pytest.raises(raises, match=match):
         mpscnn.Matrix.temporary(mpscnn.CommandBuffer(), *arguments)
 

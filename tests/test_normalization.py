@@ -166,7 +166,7 @@ def test_arrays_of_a_state_are_copies() -> None:
     assert np.isfinite(state.mean).all()
 
 
-def test_a_state_prints_what_it_holds() -> None:
+def test_repr_of_a_state() -> None:
     state = mpscnn.BatchNormalizationStatistics()(random(X))
     assert repr(state) == "<mpscnn.BatchNormalizationState of 6 channels, 105 values each>"
     assert state.device.name == mpscnn.Device().name

@@ -213,7 +213,7 @@ PREPARED: dict[str, tuple[dict[str, Any], Callable[[Array, Array], Array]]] = {
 @pytest.mark.parametrize(
     "kind", [SGD, partial(RMSProp, epsilon=0.5), partial(Adam, epsilon=0.5)], ids=["sgd", "rmsprop", "adam"]
 )
-def test_what_becomes_of_the_gradient_first(kind: Callable[..., mpscnn.Optimizer], name: str) -> None:
+def test_changes_of_the_gradient_before_a_step(kind: Callable[..., mpscnn.Optimizer], name: str) -> None:
     """The same step as for the changed gradient. With a small epsilon, two optimizers would not depend on its scale."""
     options, prepare = PREPARED[name]
     ours, plain = (Ours(optimizer, random((1000,))) for optimizer in (kind(0.1, **options), kind(0.1)))

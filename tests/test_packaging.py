@@ -58,7 +58,7 @@ def test_config_without_an_option_is_a_usage_error(capsys):
 
 
 @on_linux
-def test_config_names_what_is_there():
+def test_config_names_existing_paths():
     include, lib = config.include_dir(), config.lib_dir()
     assert include is not None
     assert lib is not None
@@ -80,7 +80,7 @@ def test_config_on_macos_names_the_frameworks_that_cmake_links(monkeypatch):
 
 
 @on_linux
-def test_config_without_gccs_objc_headers_says_what_to_install(monkeypatch, capsys):
+def test_config_without_gccs_objc_headers_names_the_package(monkeypatch, capsys):
     monkeypatch.setattr(config.platform, "machine", lambda: "no-such-machine")
     assert config.main(["--objcflags"]) == 1
     assert "libobjc-12-dev" in capsys.readouterr().err
@@ -326,7 +326,7 @@ def test_groups_are_as_the_extras_of_the_same_name():
         assert of_each[0][1] == of_each[1][1], name
 
 
-def test_what_is_said_to_be_installed_can_be():
+def test_packages_named_in_messages_exist():
     """mpscnn is on no package index: messages name the packages themselves, as pip and our extras do."""
     known = set(re.findall(r'"([A-Za-z][\w.-]*)\[?[>=<"]', (ROOT / "pyproject.toml").read_text()))
     missing = []

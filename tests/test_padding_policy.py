@@ -374,7 +374,7 @@ def test_wrong_flags(flags: Any, raises: type[Exception], match: str) -> None:
         mpscnn.Convolution(random(W), padding=policy)
 
 
-def test_what_is_no_policy() -> None:
+def test_objects_that_are_not_policies() -> None:
     with pytest.raises(TypeError, match=r"abstract"):
         mpscnn.PaddingPolicy()  # type: ignore[abstract]
     for given in (Full, object(), 1.5):
@@ -424,7 +424,7 @@ def test_answers_that_raise_when_they_are_read() -> None:
         mpscnn.Convolution(random(W), padding=Answers(Shape([2, 5, 7, 8])))(random(X))
 
 
-def test_a_policy_does_not_use_the_kernel_that_asks() -> None:
+def test_a_policy_does_not_use_the_kernel_that_calls_it() -> None:
     class Recursive(mpscnn.PaddingPolicy):
         def destination(self, kernel: Any, sources: Any, suggested: Any) -> Any:
             kernel(random(X))

@@ -32,7 +32,7 @@ def test_who_waits_for_an_idle_queue_does_its_work() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="which thread works is Metal's business there")
-def test_work_that_nobody_waits_for_at_once_is_the_queues() -> None:
+def test_work_that_is_not_awaited_at_once_runs_on_the_queue() -> None:
     commands = mpscnn.CommandBuffer()
     threads = handler_threads(commands)
     commands.commit()

@@ -36,7 +36,7 @@ def fill(memory: str, size: int, first: int, count: int) -> subprocess.Completed
 
 @pytest.mark.parametrize("memory", MEMORY)
 @pytest.mark.parametrize("size", [5, 4096, 3 << 20])
-def test_a_byte_behind_memory(memory: str, size: int) -> None:
+def test_a_byte_after_memory(memory: str, size: int) -> None:
     inside = fill(memory, size, 0, size)
     assert inside.returncode == 0, inside.stderr
     behind = fill(memory, size, size, 1)
@@ -44,7 +44,7 @@ def test_a_byte_behind_memory(memory: str, size: int) -> None:
     assert "use-after-poison" in behind.stderr
 
 
-def test_memory_that_was_given_back() -> None:
+def test_memory_that_was_freed() -> None:
     """Its pages are cached for the next array."""
     result = run("a = mpscnn.empty(4096, 'uint8'); at = a.ctypes.data; del a; ctypes.memset(at, 1, 1)")
     assert result.returncode != 0

@@ -196,7 +196,7 @@ def test_every_gradient_has_cases() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MADE_OF_FORWARD))
-def test_a_gradient_has_what_its_forward_kernel_has(name: str) -> None:
+def test_a_gradient_has_the_parameters_of_its_forward_kernel(name: str) -> None:
     row, forward = BY_NAME[name], BY_NAME[BY_NAME[name]["forward"]]
     assert forward["gradient"] == row["apple_class"]
     own = {"gradient_option", "of"}
@@ -441,7 +441,7 @@ def test_common_parameters_can_be_given_at_once(name: str) -> None:
     assert {name: getattr(kernel, name) for name in given} == given
 
 
-def test_neuron_kernels_say_what_they_compute() -> None:
+def test_neuron_kernels_describe_their_function() -> None:
     """Type, a, b, c of each neuron kernel with its defaults, as fused into a convolution."""
     for kernel, (name, defaults) in NEURON_KERNELS.items():
         descriptor = minimal(kernel).neuron_descriptor

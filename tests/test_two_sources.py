@@ -95,7 +95,7 @@ def test_properties_are_back_after_several_encodes() -> None:
 
 
 @shares_images
-def test_an_error_between_several_encodes_leaves_nothing_behind() -> None:
+def test_an_error_between_several_encodes_changes_nothing() -> None:
     """The second of three encodes is refused; the kernel and temporaries are unchanged."""
     kernel, copy = mpscnn.Add(), mpscnn.NeuronLinear(1.0, 0.0)
     many, out = random(A), mpscnn.empty(A, "float32")

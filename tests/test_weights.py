@@ -378,7 +378,7 @@ def test_views_keep_their_array_alive_and_read_only():
 
 
 @pytest.mark.parametrize("a", [random_array((8, 3, 5, 7), np.float32), random_array((8, 6, 1, 1), np.uint8)[::2, ::2]])
-def test_copy_false_refuses_what_must_be_copied(a):
+def test_copy_false_refuses_a_necessary_copy(a):
     for array in (a, torch.from_numpy(a)):
         with pytest.raises(BufferError, match=r"array \(\d, 3, \d, \d\) has to be copied from OIHW to OHWI order"):
             mpscnn.reorder(array, copy=False)

@@ -45,7 +45,7 @@ def test_from_one_kernel_to_another(name: str) -> None:
     np.testing.assert_array_equal(first(x), new)
 
 
-def test_what_is_exported() -> None:
+def test_exported_values() -> None:
     kernel, weight = made("convolution")
     with mpscnn.CommandBuffer() as commands:
         state = kernel.export_weights(commands)
@@ -77,7 +77,7 @@ def test_weights_of_a_users() -> None:
         np.testing.assert_array_equal(kernel(x), wanted)
 
 
-def test_what_stands_in_the_buffer_when_the_device_gets_there() -> None:
+def test_a_reload_reads_the_buffer_at_execution() -> None:
     kernel = mpscnn.Convolution(np.ones((1, 1, 1, 1), np.float32))
     state = mpscnn.ConvolutionWeightsAndBiasesState([2.0], [1.0])
     commands = mpscnn.CommandBuffer()

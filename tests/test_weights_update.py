@@ -349,7 +349,7 @@ def test_exceptions_come_out() -> None:
 
 
 @pytest.mark.parametrize("given", [3, "weights", np.zeros(3, np.float32)])
-def test_what_update_returns(given: Any) -> None:
+def test_wrong_results_of_update(given: Any) -> None:
     kernel, y, state = failing(update=lambda *_: given)
     with (
         mpscnn.CommandBuffer() as commands,
@@ -372,7 +372,7 @@ def test_weights_of_another_size() -> None:
     np.testing.assert_array_equal(kernel(X), y)
 
 
-def test_what_update_on_cpu_returns() -> None:
+def test_wrong_results_of_update_on_cpu() -> None:
     kernel, _, state = failing(update_on_cpu=lambda *_: 1)
     with pytest.raises(TypeError, match=r"data source: update_on_cpu\(\) returned 1, which is not True, False or None"):
         kernel.gradient.update_on_cpu(state)

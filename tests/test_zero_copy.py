@@ -86,7 +86,7 @@ def test_strided_views_are_shared(view: Any, why: str, dtype: str) -> None:
 
 
 @needs_sharing
-def test_a_kernel_writes_where_out_stands() -> None:
+def test_a_kernel_writes_into_out() -> None:
     x, weight = random((1, 9, 8, 4)), random((6, 4, 3, 3))
     store = np.full((1, 9, 8, 16), np.nan, np.float32)
     out = store[..., 4:10]

@@ -188,7 +188,7 @@ def test_scalars_of_numpy_are_arguments() -> None:
     mpscnn.BatchNorm([np.float32(0)], np.ones(1, np.int8), (value for value in (1,)), range(1), np.float64(1e-3))
 
 
-def test_errors_of_what_a_function_calls_stay_what_they_are() -> None:
+def test_errors_of_callbacks_are_unchanged() -> None:
     """A TypeError in pybind11's words from a callback is not about an argument of the caller."""
     words = "reload(): incompatible function arguments. The following argument types are supported:"
 

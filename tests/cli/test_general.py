@@ -54,7 +54,7 @@ def test_operators_without_a_kernel_are_listed(run, unsupported: Path) -> None:
     assert "y_node" in ran.err
 
 
-def test_a_traceback_where_asked_for(run, unsupported: Path) -> None:
+def test_a_traceback_on_request(run, unsupported: Path) -> None:
     ran = run("info", unsupported, "--traceback")
     assert ran.status == 1
     assert "Traceback (most recent call last)" in ran.err

@@ -68,7 +68,7 @@ def test_of_the_size_of_the_model_that_was_converted(run, classifier: Path, tmp_
     assert run("info", file, "--json").json["inputs"][0]["shape"] == [1, 3, 16, 12]
 
 
-def test_a_size_that_nobody_knows_is_asked_for(run, tmp_path: Path) -> None:
+def test_a_missing_size_is_an_error(run, tmp_path: Path) -> None:
     file = tmp_path / "free.mpscnn"
     graph = mpscnn.Graph()
     graph.output(graph.add("NeuronReLU", graph.input("x", channels=3, layout="NCHW")), "y")

@@ -99,7 +99,7 @@ def test_arguments_of_the_wrong_class() -> None:
             image.numpy(layout)
 
 
-def test_writing_what_does_not_fit() -> None:
+def test_wrong_shapes_and_dtypes_of_arrays() -> None:
     image = mpscnn.Image(X)
     with pytest.raises(ValueError, match=r"Image\.write: shape \(1, 5, 7, 3\) is not the image's \(1, 5, 7, 4\)"):
         image.write(random((1, 5, 7, 3)))

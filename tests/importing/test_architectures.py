@@ -100,7 +100,7 @@ def test_vgg_is_for_one_size() -> None:
         net(example("vgg11", size=(64, 64)).numpy())
 
 
-def test_what_it_is() -> None:
+def test_detected_architecture() -> None:
     state = build_small("resnet50").state_dict()
     parallel = {f"module.{name}": tensor for name, tensor in state.items()}
     assert detect(parallel) == Architecture("resnet", "resnet50", "torchvision or timm", "module.")

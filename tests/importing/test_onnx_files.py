@@ -369,7 +369,7 @@ def test_links_out_of_the_folder(tmp_path, target, of_folder):
     invalid(external(folder, location=place), "a link that leaves the model's folder")
 
 
-def test_what_is_no_regular_file(tmp_path):
+def test_a_pipe_is_not_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     invalid(external(tmp_path, location="pipe"), "no regular file")
 

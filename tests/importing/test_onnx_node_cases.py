@@ -201,7 +201,7 @@ def test_redrawn(name, rng):
     assert compared
 
 
-def test_a_wrong_result_is_seen(monkeypatch):
+def test_a_wrong_result_is_detected(monkeypatch):
     """The comparison detects a wrong operator."""
     case = next(c for c in cases() if c.operator == "LeakyRelu")
     monkeypatch.setitem(importer.OPERATORS, "LeakyRelu", importer.OPERATORS["Relu"])

@@ -129,7 +129,7 @@ def test_files_that_are_read_may_change(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_are_mapped_unless_told(name: str, tmp_path: Path) -> None:
+def test_files_are_mapped_by_default(name: str, tmp_path: Path) -> None:
     file = FORMATS[name](tmp_path)
     net = loaded(tmp_path / name)
     assert str(file) in Path("/proc/self/maps").read_text()

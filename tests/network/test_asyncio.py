@@ -236,7 +236,7 @@ def test_time_limits(double: mpscnn.Network) -> None:
 # ------------------------------------------------------------------------------------------------------ exceptions
 
 
-def test_wrong_arrays_take_nobodys_turn(double: mpscnn.Network) -> None:
+def test_wrong_arrays_take_no_turn(double: mpscnn.Network) -> None:
     wrong: list[tuple[tuple[Any, ...], type[Exception], str]] = [
         ((np.zeros((1, 3, 5, 7), np.float32),), ValueError, "number of channels"),
         (("four",), TypeError, "x (str) is not an array"),

@@ -112,7 +112,7 @@ def test_a_chain_of_temporaries_needs_two(length: int) -> None:
     assert used - boundary <= 2.6 * IMAGE, f"{used / IMAGE:.1f} images at once, of {length - 1}"
 
 
-def test_what_is_read_later_is_kept_as_long() -> None:
+def test_images_read_later_are_kept_until_then() -> None:
     """Each sum reads the result of five places before, so that many images are live at once, and no more."""
     net, before = chain(40, fan=5), memory.current()
     net(x())
@@ -120,7 +120,7 @@ def test_what_is_read_later_is_kept_as_long() -> None:
     assert 4 * IMAGE <= used <= 9 * IMAGE, f"{used / IMAGE:.1f} images at once"
 
 
-def test_what_is_read_at_the_end_is_all_there() -> None:
+def test_images_read_at_the_end_are_kept() -> None:
     """Twelve maxima in a chain, one image each, all read by the last kernel."""
     graph = mpscnn.Graph()
     made = [graph.input("x", channels=16)]

@@ -354,7 +354,7 @@ def test_errors_name_the_node(make_x: Make) -> None:
         mpscnn.Network(graph)
 
 
-def test_fixed_sizes_name_what_fixes_them(make_x: Make) -> None:
+def test_fixed_sizes_name_their_reason(make_x: Make) -> None:
     graph = mpscnn.Graph()
     x = graph.input("x", height=9, width=7, channels=3, layout="NCHW", fixed_by="avgpool (AdaptiveAvgPool2d)")
     graph.output(graph.add("NeuronReLU", x), "y")

@@ -149,7 +149,7 @@ class Lambda:
         self.purge = lambda: None
 
 
-def test_what_cannot_be_pickled(net: mpscnn.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_cannot_be_pickled(net: mpscnn.Network, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = mpscnn.Graph()
     graph.output(graph.add("Convolution", graph.input("x", channels=3), weight=Lambda()), "y")
     with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):

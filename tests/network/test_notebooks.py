@@ -91,7 +91,7 @@ def test_names_are_text() -> None:
     assert any(row[0] == name for row in Cells(html).rows)
 
 
-def test_what_was_not_made() -> None:
+def test_objects_whose_init_has_not_run() -> None:
     assert mpscnn.Network.__new__(mpscnn.Network)._repr_html_() is None
     assert mpscnn.Network.__new__(mpscnn.Network)._repr_svg_() is None
     assert mpscnn.profile.__new__(mpscnn.profile)._repr_html_() is None
@@ -132,7 +132,7 @@ def test_values_beyond_a_picture() -> None:
     assert picture(many).shape == (2, 16 * 3)
 
 
-def test_what_is_no_picture() -> None:
+def test_images_without_a_picture() -> None:
     assert mpscnn.Image((1, 4, 4, 2))._repr_png_() is None
     with mpscnn.CommandBuffer() as buffer:
         image = mpscnn.Image.temporary(buffer, (1, 4, 4, 4))

@@ -151,7 +151,7 @@ def test_threads_that_save_to_one_path(tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.iterdir()} == {"net.mpscnn", "0", "1", "2", "3"}
 
 
-def test_the_package_reads_what_is_written(tmp_path: Path) -> None:
+def test_written_files_can_be_read(tmp_path: Path) -> None:
     """Arrays of every type, with sizes that are aligned only through their order."""
     rng = np.random.default_rng(0)
     arrays = {

@@ -159,7 +159,7 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 @pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, StopAsyncIteration])
 @pytest.mark.parametrize("in_flight", [1, 3, 20])
-def test_what_the_iterable_raises_comes_behind_its_results(
+def test_exceptions_of_the_iterable_come_after_its_results(
     double: mpscnn.Network, in_flight: int, kind: type[BaseException]
 ) -> None:
     def produce() -> Iterator[Array]:
@@ -321,7 +321,7 @@ def test_an_interrupt_at_any_place_loses_nothing(double: mpscnn.Network, in_flig
     assert at > 10
 
 
-def test_what_progress_raises_loses_nothing(double: mpscnn.Network) -> None:
+def test_exceptions_of_progress_lose_nothing(double: mpscnn.Network) -> None:
     shown: list[int] = []
 
     def progress(done: int, total: int | None) -> None:
@@ -366,7 +366,7 @@ def test_a_context_manager_waits(double: mpscnn.Network) -> None:
     assert [call.is_done for call in calls] == [True] * 3
 
 
-def test_close_drops_the_errors_of_what_it_drops(double: mpscnn.Network) -> None:
+def test_close_drops_the_errors_of_dropped_batches(double: mpscnn.Network) -> None:
     with double.stream([batch(0), "one", batch(2)]) as stream:
         assert values([next(stream)]) == [0]
     assert list(stream) == []
@@ -404,7 +404,7 @@ def test_progress_is_told_the_number_and_the_total(double: mpscnn.Network) -> No
     assert told == [(1, None), (2, None), (3, None)]
 
 
-def test_a_length_that_nobody_knows(double: mpscnn.Network) -> None:
+def test_an_unknown_length(double: mpscnn.Network) -> None:
     class Endless:
         def __len__(self) -> int:
             raise TypeError("has no length")
@@ -484,7 +484,7 @@ def test_one_thread_at_a_time(double: mpscnn.Network) -> None:
     assert values(results) == list(range(5))
 
 
-def test_an_iterable_that_asks_for_its_own_results(double: mpscnn.Network) -> None:
+def test_an_iterable_that_reads_its_own_results(double: mpscnn.Network) -> None:
     def produce() -> Iterator[Array]:
         yield batch(0)
         yield next(stream)
@@ -500,6 +500,6 @@ def test_two_streams_of_one_network(double: mpscnn.Network) -> None:
         assert values([b])[0] == values([a])[0] + 20
 
 
-def test_a_network_behind_a_network(double: mpscnn.Network) -> None:
+def test_a_network_after_a_network(double: mpscnn.Network) -> None:
     again = double.stream(double.stream(map(batch, range(10))))
     assert values(again) == [2 * i for i in range(10)]

@@ -153,7 +153,7 @@ def test_of_an_exported_program() -> None:
 
 
 @pytest.mark.parametrize("momentum", [None, 0.0])
-def test_a_mean_over_all_batches_is_not_seen_in_an_exported_program(momentum: float | None) -> None:
+def test_a_mean_over_all_batches_is_not_in_an_exported_program(momentum: float | None) -> None:
     module = randomize(module_of([momentum]))
     graph = read(torch.export.export(module.eval(), (torch.zeros(SHAPE),)))
     match = r'^node "1": a momentum of 0 .* momentum=None, too: give batch_norm_momentum, or the module itself\.$'

@@ -209,7 +209,7 @@ def test_frozen_layers(tmp_path: Path) -> None:
         trainer_of(frozen=["a"]).load(tmp_path)
 
 
-def test_names_of_what_is_remembered(tmp_path: Path) -> None:
+def test_names_of_state_arrays(tmp_path: Path) -> None:
     """In the order of the parameter, as in torch.optim."""
     trainer = trainer_of("adam")
     train(trainer, 0, 2)
@@ -239,7 +239,7 @@ def test_momentum_is_in_the_order_of_pytorch(tmp_path: Path) -> None:
 # ---- writing
 
 
-def test_a_failing_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_write_keeps_the_old_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of()
     train(trainer, 0, 1)
     trainer.save(tmp_path)
@@ -472,7 +472,7 @@ def test_files_of_different_steps(saved: Path, tmp_path: Path) -> None:
     refused(tmp_path, mpscnn.InvalidModelError, r"its two files are of different checkpoints: steps 3 and 4\.$")
 
 
-def test_files_that_are_replaced_between_two_looks(
+def test_files_that_are_replaced_between_two_reads(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may replace a file by one of the same inode and time: reading it again detects that."""

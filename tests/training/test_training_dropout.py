@@ -93,7 +93,7 @@ def test_gradients_are_those_of_the_mask() -> None:
     np.testing.assert_allclose(kept, 2 * x[0][mask].sum(), rtol=1e-5)
 
 
-def test_gradients_behind_dropout() -> None:
+def test_gradients_of_a_layer_before_dropout() -> None:
     """For a convolution before it: the mask of this step, not that of another one."""
     layers = [("conv", "Conv2d", {"in_channels": 1, "out_channels": 1, "kernel_size": 1, "bias": False})]
     layers.append(("drop", "Dropout", {"p": 0.5}))

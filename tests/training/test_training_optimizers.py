@@ -103,7 +103,7 @@ def test_against_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["clip", "rescale", "l1"])
-def test_what_torch_optim_has_not(name: str) -> None:
+def test_options_that_torch_optim_lacks(name: str) -> None:
     """Gradients changed by hand; the bounds clip a fifth of them."""
     options: Any = {
         "clip": {"gradient_clip": (-0.01, 0.02)},

@@ -153,7 +153,7 @@ def test_a_step_does_not_wait() -> None:
     assert [step.loss for step in steps] == [other.step(x[i], LABELS).loss for i in range(2)]
 
 
-def test_what_waits() -> None:
+def test_calls_that_wait() -> None:
     """state_dict(), network(), wait(): all steps have completed, running statistics included."""
     for wait in (
         lambda trainer: trainer.wait(),
@@ -300,7 +300,7 @@ def test_not_a_number_of_an_earlier_step() -> None:
 
 
 @pytest.mark.parametrize("ask", ["loss", "accuracy", "output"])
-def test_a_later_step_is_asked_first(ask: str) -> None:
+def test_a_later_step_is_read_first(ask: str) -> None:
     trainer = trainer_of(in_flight=3)
     trainer.step(random(SHAPE), LABELS)
     trainer.step(np.full(SHAPE, np.nan, np.float32), LABELS)

@@ -204,7 +204,7 @@ def test_refused(text: str, match: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["x[:, :4]", "x / (y * y + 1)", "x.sum(3, True)", "AdaptiveAvgPool2d(5)"])
-def test_behind_what_is_frozen(text: str) -> None:
+def test_after_frozen_layers(text: str) -> None:
     """The advice of the error: after frozen layers, no gradient is needed."""
     module = randomize(Net(text))
     assert isinstance(module, Net)
