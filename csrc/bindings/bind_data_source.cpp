@@ -216,7 +216,8 @@ void bind_data_source(py::module_& module) {
       .def_property_readonly("kernel_dtype", [](Arrays& source) { return name_of(source.kernel_dtype()); })
       .def_property_readonly("label", [](Arrays& source) { return optional_text(source.label()); })
       .def("__repr__", [](Arrays& source) {
-        return "<mpscnn.DataSource, built in, of " + py::repr(py::cast(source.descriptor())).cast<std::string>() + ">";
+        return say("<mpscnn.DataSource, built in, of ", py::repr(py::cast(source.descriptor())).cast<std::string>(),
+                   ">");
       });
   using Values = NormalizationSource;
   py::class_<Values, std::shared_ptr<Values>>(

@@ -29,21 +29,8 @@ bool collect(const KernelRow& row, const ParamSpec& spec, py::handle object, Int
 }
 
 [[noreturn]] void refuse(const KernelRow& row, const ParamSpec& spec, py::handle object) {
-  throw TypeError(
-      say(row.name, ": ", spec.name, " (", py::repr(object).cast<std::string>(), ") is not ",
-          spec.type == ParamType::integer ? "an integer"
-          : spec.type == ParamType::pair  ? "an integer or a pair (height, width)"
-          : spec.type == ParamType::padding
-              ? "an integer, (height, width), ((top, bottom), (left, right)), \"same\", \"valid\" or a padding policy"
-          : spec.type == ParamType::offset  ? "(y, x) or (y, x, image)"
-          : spec.type == ParamType::region  ? "((y, x, image), (height, width, images))"
-          : spec.type == ParamType::shape   ? "(channels, height, width)"
-          : spec.type == ParamType::extents ? "(height, width, channels)"
-          : spec.type == ParamType::real    ? "a number"
-          : spec.type == ParamType::boolean ? "True or False"
-          : spec.type == ParamType::text    ? "a string"
-                                            : "of a type it can have",
-          "."));
+  throw TypeError(say(row.name, ": ", spec.name, " (", py::repr(object).cast<std::string>(), ") is not ",
+                      wanted_of(spec.type), "."));
 }
 
 }  // namespace

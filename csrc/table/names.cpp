@@ -24,6 +24,27 @@ const char* name_of(ParamType type) {
   return "?";
 }
 
+const char* wanted_of(ParamType type) {
+  switch (type) {
+    case ParamType::boolean: return "True or False";
+    case ParamType::integer: return "an integer";
+    case ParamType::real: return "a number";
+    case ParamType::text: return "a string";
+    case ParamType::pair: return "an integer or a pair (height, width)";
+    case ParamType::padding:
+      return "an integer, (height, width), ((top, bottom), (left, right)), \"same\", \"valid\" or a padding policy";
+    case ParamType::offset: return "(y, x) or (y, x, image)";
+    case ParamType::region: return "((y, x, image), (height, width, images))";
+    case ParamType::shape: return "(channels, height, width)";
+    case ParamType::extents: return "(height, width, channels)";
+    case ParamType::array: return "an array";
+    case ParamType::weights: return "an array or a data source";
+    case ParamType::activation: return "a name, a NeuronDescriptor or a neuron kernel";
+    case ParamType::channel_values: return "an array or a data source";
+  }
+  return "?";
+}
+
 const char* formula_of(ShapeRule rule) {
   switch (rule) {
     case ShapeRule::same: return "(N, H, W, C)";

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 #include <mpscnn/data_source.hpp>
@@ -69,27 +70,6 @@ bool kind_fits(ParamType type, const Value& value) {
   return false;
 }
 
-const char* wanted(ParamType type) {
-  switch (type) {
-    case ParamType::boolean: return "True or False";
-    case ParamType::integer: return "an integer";
-    case ParamType::real: return "a number";
-    case ParamType::text: return "a string";
-    case ParamType::pair: return "an integer or a pair (height, width)";
-    case ParamType::padding:
-      return "an integer, (height, width), ((top, bottom), (left, right)), \"same\", \"valid\" or a padding policy";
-    case ParamType::offset: return "(y, x) or (y, x, image)";
-    case ParamType::region: return "((y, x, image), (height, width, images))";
-    case ParamType::shape: return "(channels, height, width)";
-    case ParamType::extents: return "(height, width, channels)";
-    case ParamType::array: return "an array";
-    case ParamType::weights: return "an array or a data source";
-    case ParamType::activation: return "a name, a NeuronDescriptor or a neuron kernel";
-    case ParamType::channel_values: return "an array or a data source";
-  }
-  return "?";
-}
-
 bool one_of(std::string_view choices, std::string_view name) {
   for (std::size_t start = 0; start <= choices.size();) {
     const auto end = std::min(choices.find('|', start), choices.size());
@@ -103,6 +83,19 @@ std::string listed(std::string_view choices) {
   std::string text;
   for (char letter : choices) text += letter == '|' ? std::string("\", \"") : std::string(1, letter);
   return "\"" + text + "\"";
+}
+
+/// Return the digits of an integer, or six digits of another number.
+std::string digits(double number) {
+  return number == std::floor(number) && std::fabs(number) < 0x1p62 ? std::to_string(static_cast<std::int64_t>(number))
+                                                                    : say(number);
+}
+
+/// Throw unless the number, which is the value or an element of it, is between min and max.
+void check_range(std::string_view owner, std::string_view name, const Value& value, double number, double min,
+                 double max) {
+  check(number >= min, owner, ": ", name, " ", shown(value), " is less than the minimum (", digits(min), ").");
+  check(number <= max, owner, ": ", name, " ", shown(value), " is greater than the maximum (", digits(max), ").");
 }
 
 const Value* find(const Params& params, std::string_view name) {
@@ -127,17 +120,14 @@ std::string shown(const Value& value) {
 
 void check_value(const KernelRow& row, const ParamSpec& spec, const Value& value) {
   if (std::holds_alternative<std::monostate>(value)) {
-    check<TypeError>(spec.fallback == "None", row.name, ": ", spec.name, " (None) is not ", wanted(spec.type), ".");
+    check<TypeError>(spec.fallback == "None", row.name, ": ", spec.name, " (None) is not ", wanted_of(spec.type), ".");
     return;
   }
   check<TypeError>(kind_fits(spec.type, value), row.name, ": ", spec.name, " ", shown(value), " is not ",
-                   wanted(spec.type), ".");
+                   wanted_of(spec.type), ".");
   const auto within = [&](double number) {
     check(!std::isnan(number), row.name, ": ", spec.name, " ", shown(value), " is not a number; give a finite one.");
-    check(number >= spec.min, row.name, ": ", spec.name, " ", shown(value), " is less than the minimum (",
-          static_cast<std::int64_t>(spec.min), ").");
-    check(number <= spec.max, row.name, ": ", spec.name, " ", shown(value), " is greater than the maximum (",
-          static_cast<std::int64_t>(spec.max), ").");
+    check_range(row.name, spec.name, value, number, spec.min, spec.max);
   };
   if (const auto* number = std::get_if<std::int64_t>(&value)) within(static_cast<double>(*number));
   if (const auto* number = std::get_if<double>(&value)) within(*number);
@@ -304,7 +294,7 @@ double Options::real(std::string_view name) const {
 
 double Options::real(std::string_view name, double min) const {
   const auto number = real(name);
-  check(number >= min, owner_, ": ", name, " (", number, ") is less than the minimum (", min, ").");
+  check_range(owner_, name, number, number, min, std::numeric_limits<double>::infinity());
   return number;
 }
 
@@ -312,8 +302,7 @@ std::int64_t Options::integer(std::string_view name, std::int64_t min, std::int6
   const auto& given = value(name);
   check<TypeError>(is<std::int64_t>(given), owner_, ": ", name, " ", shown(given), " is not an int.");
   const auto number = std::get<std::int64_t>(given);
-  check(number >= min, owner_, ": ", name, " (", number, ") is less than the minimum (", min, ").");
-  check(number <= max, owner_, ": ", name, " (", number, ") is greater than the maximum (", max, ").");
+  check_range(owner_, name, given, static_cast<double>(number), static_cast<double>(min), static_cast<double>(max));
   return number;
 }
 

@@ -134,6 +134,9 @@ inline std::span<const ParamSpec* const> common_params(const KernelRow& row) {
 }
 
 const char* name_of(ParamType type);
+/// Return the words of errors for a value of another type: "an integer", "a name, a NeuronDescriptor or a neuron
+/// kernel".
+const char* wanted_of(ParamType type);
 /// Return the rule as a formula with H, W, k, s, p, ...
 const char* formula_of(ShapeRule rule);
 
