@@ -27,9 +27,9 @@ LIMITS = {
     "Add": ARITHMETIC,
     "ArgMax": "over channels, the first of equal values; the result is float",
     "ArgMin": "over channels, the first of equal values; the result is float",
-    "AveragePool": f"{WINDOWS}; with dilations, no window that is partly padding",
-    "BatchNormalization": "in inference; constant values",
-    "Cast": "of computed values to floating-point types; arithmetic stays that of the network",
+    "AveragePool": f"{WINDOWS}; with dilations, no window that overlaps the padding",
+    "BatchNormalization": "in inference mode; constant values",
+    "Cast": "of computed values to floating-point types; does not change the precision of the network",
     "CastLike": "as Cast",
     "Clip": "constant bounds",
     "Concat": "not along the batch",
@@ -37,10 +37,10 @@ LIMITS = {
     "ConvTranspose": f"{WINDOWS}; constant weights; output_padding less than the stride",
     "DepthToSpace": "both modes",
     "Div": ARITHMETIC,
-    "Dropout": "in inference, where it is nothing",
+    "Dropout": "in inference mode, as the identity",
     "Expand": "along axes of extent 1, not along the batch",
-    "Flatten": "the batch stays the first axis",
-    "Gather": "constant indices: one, some in a row, or any channels",
+    "Flatten": "the batch remains the first axis",
+    "Gather": "constant indices: one, consecutive ones, or any channels",
     "Gelu": "exact, and the approximation by tanh",
     "Gemm": "constant weights; transA 0",
     "GlobalLpPool": "p 1 or 2",
@@ -53,29 +53,29 @@ LIMITS = {
     "LpPool": f"{WINDOWS}; no dilation",
     "MatMul": "one operand constant, a matrix",
     "Max": EXTREMES,
-    "MaxPool": f"{WINDOWS}; values, not their places",
-    "MeanVarianceNormalization": "not over the batch, which the default is",
+    "MaxPool": f"{WINDOWS}; values, not indices",
+    "MeanVarianceNormalization": "not over the batch, which is in the default axes",
     "Mean": ARITHMETIC,
     "Min": EXTREMES,
     "Mul": ARITHMETIC,
-    "Pad": "constant, reflect and edge; constant pads, none of the batch",
-    "Pow": "a tensor to a constant number, or a positive constant number to a tensor",
-    "Reshape": "the batch stays the first axis; a shape that is constant or computed of shapes",
+    "Pad": "constant, reflect and edge; constant pads, none along the batch",
+    "Pow": "a constant exponent, or a positive constant base",
+    "Reshape": "the batch remains the first axis; a shape that is constant or computed from shapes",
     "RMSNormalization": "constant scale",
-    "Resize": "nearest and linear, rows and columns; no antialias when it reduces, no exclude_outside, no cropping",
-    "Shape": "known when the model is read",
+    "Resize": "nearest and linear, rows and columns; no antialias for smaller results, no exclude_outside, no cropping",
+    "Shape": "known at import",
     "Shrink": "bias equal to lambd",
-    "Size": "known when the model is read",
-    "Slice": "not along the batch; positive steps; ends that are constant or computed of shapes",
+    "Size": "known at import",
+    "Slice": "not along the batch; positive steps; ends that are constant or computed from shapes",
     "Softmax": "any axes but the batch",
     "Split": "not along the batch",
     "Squeeze": "not the batch",
     "Sub": ARITHMETIC,
     "Sum": ARITHMETIC,
     "ThresholdedRelu": "alpha 0",
-    "Tile": "once, which is nothing",
-    "Transpose": "the batch stays the first axis; the other axes of an image in any order",
-    "Unsqueeze": "not in front of the batch",
+    "Tile": "repeats of 1, as the identity",
+    "Transpose": "the batch remains the first axis; the other axes in any order",
+    "Unsqueeze": "not before the batch axis",
     "Upsample": "nearest and linear, rows and columns",
 } | {
     f"Reduce{kind}": "any axes but the batch, as constants"
@@ -96,17 +96,17 @@ def versions(name: str) -> str:
 
 
 def table() -> str:
-    """Return the table, and the list of operators that are evaluated while a model is read."""
+    """Return the table, and the list of operators that are evaluated at import."""
     from mpscnn.importing.onnx import OPERATORS
     from mpscnn.importing.onnx.static import OPERATORS as STATIC_OPERATORS
 
     unknown = sorted(set(LIMITS) - set(OPERATORS))
     if unknown:
         raise SystemExit(f"gen_onnx_table.py: the importer has no {', '.join(unknown)}.")
-    lines = [BEGIN, f"{len(OPERATORS)} operators:", "", "| operator | opset | taken |", "|---|---|---|"]
+    lines = [BEGIN, f"{len(OPERATORS)} operators:", "", "| operator | opset | supported |", "|---|---|---|"]
     lines += [f"| `{name}` | {versions(name)} | {LIMITS.get(name, 'all')} |" for name in sorted(OPERATORS)]
     names = ", ".join(f"`{name}`" for name in sorted({"Constant", *STATIC_OPERATORS}))
-    lines += ["", f"Evaluated while the model is read, where all their inputs are constants or shapes: {names}.", END]
+    lines += ["", f"Evaluated at import, if all inputs are constants or shapes: {names}.", END]
     return "\n".join(lines)
 
 
