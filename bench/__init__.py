@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks of mpscnn and its alternatives, interleaved in one run."""
+"""Benchmarks of mpscnn and of other programs, interleaved in one run."""

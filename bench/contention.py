@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks on a shared machine: ``python -m bench contention``.
 
-Batch 1, on a quiet machine and with as many busy loops as processors. Each contestant runs in a process of its own, so
-that its threads do not disturb the others; the order is shuffled in each round. Times are medians over the calls of all
-rounds. Processor time is that of the whole process per call, and shows threads that spin while their team lacks
-processors.
+Batch 1, on a quiet machine and with as many busy loops as processors. Each contestant runs in a separate process, so
+that its threads do not disturb the others. The order is shuffled in each round. Times are medians over the calls of all
+rounds. Processor time is that of the whole process per call. It includes threads that spin while other threads of their
+parallel loop wait for a processor.
 
-"after torch" calls a small PyTorch convolution, not timed, before each call, so that PyTorch's threads are spinning.
+"after torch" runs a small PyTorch convolution, not timed, before each call, so that PyTorch's threads are spinning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PEERS = ("onnxruntime", "onnxruntime, no spinning", "onnxruntime, after torch", 
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6):\n        pass"
 
 
-# ---- in a process of its own
+# ---- in a contestant's process
 
 
 def _runner(contestant: str, folder: Path, name: str) -> Callable[[], object]:
@@ -127,7 +127,7 @@ def _write(folder: Path, name: str) -> None:
 
 
 def run(seconds: float = 1.0, case: str = "", *, quiet: bool = True) -> list[dict[str, Any]]:
-    """Return a dict per network and load; each contestant takes about `ROUNDS * seconds`, plus process starts."""
+    """Return a dict for each network and load. Each contestant takes about `ROUNDS * seconds`, plus process starts."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     results = []
     contestants = [*OURS, *PEERS]

@@ -2,9 +2,9 @@
 """Gradient kernels against PyTorch's autograd of the operator (CPU, channels_last, the same threads).
 
 ``ours`` is ``kernel.gradient(grad, x, state, out=out)``, including image, command buffer, queue and wait; ``torch`` is
-``torch.autograd.grad`` of an existing graph. A forward call, not timed, precedes each call, because a state serves one
-gradient. Rows of "training" time both. ``GB/s`` counts the incoming gradient, the other operand and the result once
-each.
+``torch.autograd.grad`` of an existing graph. A forward call, not timed, precedes each call, because a gradient kernel
+uses a state only once. Rows of "training" time both calls. ``GB/s`` counts the incoming gradient, the other operand and
+the result once each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = dict[str, np.ndarray]
 
 
 class Row(NamedTuple):
-    """The gradient of a forward kernel with respect to one source (N, H, W, C) and to its trained values."""
+    """The gradient of a forward kernel with respect to one source (N, H, W, C) and to its parameters."""
 
     kernel: str
     text: str
@@ -247,7 +247,7 @@ def _images() -> list[Row]:
     for shape in scores:
         add("SoftMax", "", shape, mpscnn.SoftMax, _function("softmax", dim=1))
         add("LogSoftMax", "", shape, mpscnn.LogSoftMax, _function("log_softmax", dim=1))
-    # PyTorch's own is a view and costs nothing: compare with a negation, a pass over as many numbers.
+    # PyTorch's gradient is a view and takes no time: compare with a negation, a pass over as many numbers.
     for shape, to in ((LARGE, (-1, 7, 32)), ((1, 256, 256, 32), (-1, 64, 8))):
         reshape = lambda to=to: mpscnn.Reshape(to)  # noqa: E731
         add("Reshape", "", shape, reshape, lambda torch, x: torch.neg(x), exact=False)

@@ -23,7 +23,7 @@ def _interpolate(**options: Any) -> Callable[..., Any]:
 
 
 def _crop(boxes: int, size: int) -> Callable[..., Any]:
-    """Return grid_sample() over the same regions; the grid is made beforehand."""
+    """Return grid_sample() over the same regions; making the grid is not timed."""
     grids: dict[int, Any] = {}
 
     def run(torch: Any, x: Any) -> Any:
@@ -154,10 +154,10 @@ def rows() -> list[Row]:
                 f"Reshape {shape[3]} at {shape[1]}, batch {shape[0]}",
                 lambda to=to: mpscnn.Reshape(to),
                 (shape,),
-                lambda torch, x: x.clone(),  # PyTorch's own reshape is a view and costs nothing
+                lambda torch, x: x.clone(),  # PyTorch's own reshape is a view and takes no time
                 exact=False,
             )
-            # The last one flattens: an image object per image, because none can hold two with so many channels.
+            # The last one flattens: one image object per image, because none can hold two with so many channels.
             for shape, to in ((FEATURES, (-1, 7, 32)), ((1, 256, 256, 32), (-1, 64, 8)), ((64, 14, 14, 32), (1, 1, -1)))
         ],
         *[

@@ -65,7 +65,7 @@ def _torch_run(row: Row, x: np.ndarray, weight: np.ndarray) -> Callable[[], Any]
     kind = row.options.get("type", "xnor")
 
     def bits() -> Any:
-        """Return the source's bits as numbers; the weights are converted beforehand."""
+        """Return the source's bits as numbers; the conversion of the weights is not timed."""
         if kind == "binary_weights":
             return source
         ones = (source >= 0).to(torch.float32)
@@ -125,7 +125,7 @@ def run(seconds: float = 1.0, case: str = "") -> list[dict[str, Any]]:
             difference = np.abs(kernel(x) - theirs().permute(0, 2, 3, 1).numpy()).max()
             assert difference <= 1e-4 * np.sqrt(np.prod(row.weight[1:])), f"{row.name} differs by {difference}"
         times = interleaved(contestants, seconds)
-        pixels = x if row.kernel == TRANSPOSE else out  # every value takes a product with each weight of its filter
+        pixels = x if row.kernel == TRANSPOSE else out  # every value is multiplied by each weight of its filter
         flops = 2 * float(np.prod(pixels.shape)) * float(np.prod(row.weight[1:]))
         results.append({"case": row.name, "seconds": times, "gflops": flops / times["ours"] / 1e9})
     return results

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole networks against PyTorch, ONNX Runtime and OpenVINO: ``python -m bench networks [--plot FILE]``.
 
-Networks of the tests, with seeded weights, 224 x 224 pixels. PyTorch runs the module in inference mode, channels_last;
-the others run an ONNX file that PyTorch exported. All use their default number of threads. mpscnn.benchmarking
-describes timing and comparison. Programs that are not installed are listed with the reason.
+The networks are those of the tests, with seeded weights and 224 x 224 pixels. PyTorch runs the module in inference
+mode, channels_last; the others run an ONNX file that PyTorch exported. All use their default number of threads. See
+mpscnn.benchmarking for timing and comparison. Programs that are not installed are listed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _contestants(
 
 
 def run(seconds: float = 1.0, case: str = "", plot: str = "") -> list[dict[str, Any]]:
-    """Return comparisons as dicts; each takes about `seconds`, at least nine rounds. `case` is a part of a name."""
+    """Return comparisons as dicts. Each takes about `seconds`, at least nine rounds. `case` is a part of a name."""
     comparisons: list[Comparison] = []
     for name in NETWORKS:
         wanted = [batch for batch in BATCHES if case in f"{name}, batch {batch}"]

@@ -2,7 +2,7 @@
 """Normalization against PyTorch (CPU, channels_last, the same threads), interleaved in one run.
 
 ``ours`` is ``kernel(x, out=out)``, including image, command buffer, queue and wait, or the call that computes
-statistics. ``GB/s`` counts the source and the result once each, the min for a memory-bound kernel.
+statistics. ``GB/s`` counts the source and the result once each, the min traffic.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _neurons() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
         "NeuronLinear": (lambda: mpscnn.NeuronLinear(2.0, 1.0), lambda torch, x: torch.add(1.0, x, alpha=2.0)),
         "NeuronLogarithm": (lambda: mpscnn.NeuronLogarithm(1.0, 20.0), lambda torch, x: torch.log(x + 20.0)),
         "NeuronPReLU": (
-            lambda: None,  # made later, with a slope per channel of the source
+            lambda: None,  # replaced later: needs one slope per channel
             lambda torch, x: torch.nn.functional.prelu(x, torch.full((x.shape[1],), 0.25)),
         ),
         "NeuronPower": (lambda: mpscnn.NeuronPower(1.0, 20.0, 1.5), lambda torch, x: torch.pow(x + 20.0, 1.5)),
@@ -75,7 +75,7 @@ def rows() -> list[Row]:
         gradient = lambda: mpscnn.NeuronGradient("gelu")  # noqa: E731
         found.append(Row(f"NeuronGradient gelu {_text(shape)}", gradient, (shape, shape), _gradient))
         for kernel, function in (("Add", "add"), ("Subtract", "sub"), ("Multiply", "mul"), ("Divide", "div")):
-            # Quotients of random numbers are unbounded, so a comparison is meaningless.
+            # Quotients of random numbers are unbounded, so results are not compared.
             found.append(
                 Row(
                     f"{kernel} {_text(shape)}",

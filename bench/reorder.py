@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reordering of weights, OIHW to OHWI: ours against memcpy, PyTorch and NumPy, interleaved in one run.
 
-``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. bench/timing.py has the method.
+``python -m bench.reorder [--json] [--seconds S] [--case TEXT]``. See bench/timing.py for the timing method.
 
 The requirements per case:
 
 * every case: not slower than NumPy or PyTorch;
 * (512, 512, 3, 3) and (4096, 512, 7, 7) in float32: 1.3 times PyTorch's speed and twice NumPy's;
-* cases over 1 MB: with ``out=``, 0.9 of the speed of a memcpy of the same bytes on two threads into memory touched
-  before; only 0.7 if source and result together fit into the last-level cache: there memcpy's stores are sequential,
-  while a transpose writes to as many places at once as the window has pixels. The same loads and stores without
-  shuffles reached 0.76 to 0.83 of memcpy (3 x 3 and 5 x 5, all types, a fourth-generation AMD EPYC).
+* cases over 1 MB: with ``out=``, 0.9 of the speed of a memcpy of the same bytes on two threads into resident memory;
+  only 0.7 if source and result together fit into the last-level cache. There memcpy's stores are sequential, but a
+  transpose writes to one position for each pixel of the window. The same loads and stores without shuffles reached
+  0.76 to 0.83 of memcpy (3 x 3 and 5 x 5, all types, a fourth-generation AMD EPYC).
 
-A requirement counts as missed below 0.95 of it: two runs of the same code differ by that much.
+A requirement counts as missed below 0.95 of it, because two runs of the same code differ by that much.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _torch():
 def _contestants(
     shape: tuple[int, ...], feature_map: tuple[int, int, int] | None, dtype: str, torch
 ) -> dict[str, Callable]:
-    # Random bytes, so that no page is the shared zero page; half-precision NaNs among them do no harm.
+    # Random bytes, so that no page is the shared zero page. NaNs among them do not matter.
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     a = np.random.default_rng(0).integers(0, 256, size, np.uint8).view(dtype).reshape(shape)
     four = a.reshape(shape[0], *feature_map) if feature_map else a
@@ -86,7 +86,7 @@ def _contestants(
             u = torch.from_numpy(out)
             four_t = torch.from_numpy(four)
             runs["torch_out"] = lambda: u.copy_(four_t.permute(0, 2, 3, 1))
-    # If the transpose changes nothing in memory all three return a view.
+    # If the order in memory does not change, all three return a view.
     expected = np.ascontiguousarray(four.transpose(0, 2, 3, 1)).view(np.uint8)
     assert np.array_equal(runs["ours"]().view(np.uint8), expected), "the result is wrong"
     assert np.array_equal(runs["ours_out"]().view(np.uint8), expected), "the result in out is wrong"

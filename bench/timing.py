@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interleaved timing of several contestants; mpscnn.benchmarking, which `mpscnn bench` uses too, has the method."""
+"""Interleaved timing of several contestants, by the method of mpscnn.benchmarking (see there)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mpscnn.benchmarking import MIN_ROUNDS, ROUND_SECONDS, interleaved, pause
 
 __all__ = ["Prepared", "interleaved", "interleaved_prepared"]
 
-# A function that is not timed, and a timed one that takes its result.
+# A function that is not timed, and a timed function of its result.
 Prepared = tuple[Callable[[], Any], Callable[[Any], object]]
 
 

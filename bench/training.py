@@ -2,13 +2,13 @@
 """Training steps of networks against PyTorch (CPU, channels_last, the same threads): ``python -m bench training``.
 
 A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum (PyTorch's fused one).
-A run of several steps is timed, waiting for the last: ours has two in flight, as in Trainer.fit(). Before that, three
-steps on three batches are compared: losses, then all parameters and running statistics. mpscnn.benchmarking describes
-the timing.
+Several steps are timed together, until the last has completed: ours has two in flight, as in Trainer.fit(). Before
+that, three steps on three batches are compared: losses, then all parameters and running statistics. See
+mpscnn.benchmarking for the timing.
 
-Memory is the max growth of the resident set in the first three steps, in a process of its own that has already made
-batches and module and has trained a small network with both, so that libraries are loaded. Ours includes a copy of the
-parameters; PyTorch trains those of the module. ``device`` is mpscnn.memory.peak().
+Memory is the max growth of the resident set in the first three steps, in a separate process. That process has already
+made batches and module, and has trained a small network with both programs, so that libraries are loaded. Ours includes
+a copy of the parameters; PyTorch trains those of the module. ``device`` is mpscnn.memory.peak().
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from . import networks
 RATE, MOMENTUM = 1e-3, 0.9
 COMPARED = 3  # steps
 TOLERANCE = 1e-4  # of losses
-# Relative to the norm of each array of parameters. A ReLU whose source is almost 0 may be open in one of the two only:
-# in the first step of ResNet-18 this changes conv1.weight by up to 2e-5, also between PyTorch's float32 and float64,
+# Relative to the norm of each array of parameters. A ReLU whose source is almost 0 may be positive in one program only.
+# In the first step of ResNet-18 this changes conv1.weight by up to 2e-5, also between PyTorch's float32 and float64,
 # and by more in later steps. The steps themselves change it by 8e-3.
 PARAMETERS_TOLERANCE = 5e-4
 Batches = list[tuple[np.ndarray, np.ndarray]]
-Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # takes a batch; the result waits for its loss
+Step = Callable[[np.ndarray, np.ndarray], Callable[[], float]]  # (images, labels) -> function that waits for the loss
 
 
 class Case(NamedTuple):
@@ -49,7 +49,7 @@ class Case(NamedTuple):
     shape: tuple[int, int, int]
     batch: int
     classes: int
-    steps: int  # timed in a row
+    steps: int  # timed together
     make: Callable[[], Any]
 
 
@@ -58,7 +58,7 @@ def _resnet18() -> Any:
 
 
 def _digits() -> Any:
-    """Return the network of examples/train_digits.py without dropout, whose masks differ between the programs."""
+    """Return the network of examples/train_digits.py without dropout, because the programs have different masks."""
     import torch
 
     nn = torch.nn

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classify a picture with your own weights, and print the five most likely classes.
 
-Takes weights of ResNet, MobileNetV2, VGG or SqueezeNet from torchvision, timm or Hugging Face: .safetensors, .pt, .pth,
-.npz, or a Hugging Face folder, whose config.json also has the names of the classes; or an ONNX model. The picture is
-resized, centre-cropped and normalized as in training, with torchvision's numbers unless the folder or the options have
-others.
+The weights are those of ResNet, MobileNetV2, VGG or SqueezeNet from torchvision, timm or Hugging Face: .safetensors,
+.pt, .pth, .npz, or a Hugging Face folder, whose config.json also has the names of the classes. An ONNX model works,
+too. The picture is resized, centre-cropped and normalized as in training. The default numbers are torchvision's; the
+folder and the options may have others.
 
     python examples/classify.py PICTURE --weights resnet50.safetensors [--classes imagenet_classes.txt] [--json]
 """

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pass PyTorch's convolution weights to MPS in the usual ways.
+"""Pass PyTorch's convolution weights to MPS in four ways.
 
-1. A raw file: PyTorch writes ``conv.weight.flatten().detach().numpy().tofile("conv1_weights.bin")``. The other program
+1. A raw file, written in PyTorch by ``conv.weight.flatten().detach().numpy().tofile("conv1_weights.bin")``. The program
    maps the file, reorders the axes to MPS's order (output, height, width, input) and passes the array to the kernel,
    which reads it in place.
 2. A raw file already in MPS's order: the kernel reads the file's own pages.
 3. A ``state_dict``: the tensors as they are, with ``layout="OIHW"`` for PyTorch's order.
 4. A safetensors file of that ``state_dict``.
 
-Each result is compared with ``torch.nn.functional.conv2d``; the exit status is 1 when one differs by more than
+Each result is compared with ``torch.nn.functional.conv2d``. The exit status is 1 if one differs by more than
 ``--tolerance``, relative to the largest value.
 
     python examples/pytorch_weights.py [--json] [--out 64 --in 3 --kernel 7 ...]
@@ -46,7 +46,7 @@ def reads_in_place(kernel: mpscnn.Kernel, array: Array) -> bool:
 
 
 def write_files(conv: torch.nn.Conv2d, folder: Path) -> None:
-    """Write the files with PyTorch, as the training program."""
+    """Write the files with PyTorch, as a training program does."""
     conv.weight.flatten().detach().numpy().tofile(folder / "conv1_weights.bin")
     conv.bias.detach().numpy().tofile(folder / "conv1_bias.bin")
     conv.weight.detach().permute(0, 2, 3, 1).contiguous().numpy().tofile(folder / "conv1_weights_ohwi.bin")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a network that reads handwritten digits, with MPS's gradient kernels, losses and optimizers.
 
-Apple's training sample uses MNIST; this one uses scikit-learn's digits, 1,797 pictures of 8 x 8 pixels that come with
-the package. A fifth of them is held out from training, and the accuracy on it is printed.
-Needs more packages: pip install scikit-learn matplotlib pillow.
+Apple's training sample uses MNIST; this one uses scikit-learn's digits, 1,797 pictures of 8 x 8 pixels in the package.
+A fifth of them is not used in training, and the accuracy on it is printed.
+Needs additional packages: pip install scikit-learn matplotlib pillow.
 
     python examples/train_digits.py [--epochs N] [--learning-rate X] [--output FOLDER] [--check-pytorch] [--json]
 """
@@ -36,7 +36,7 @@ PREDICTION_BATCH = 256
 # Files in the output folder, and their labels.
 WRITTEN = {"checkpoint": "Checkpoint", "digits.mpscnn": "Network", "history.svg": "Plot", "mistakes.png": "Mistakes"}
 PACKAGES = ("scikit-learn", "matplotlib", "pillow")
-DIFFERENCE_ALLOWED = 1e-4  # of PyTorch's logits, which are about 10
+DIFFERENCE_ALLOWED = 1e-4  # from PyTorch's logits, which are about 10
 
 
 class UserError(Exception):
@@ -67,7 +67,7 @@ LAYERS: list[Any] = [
 
 
 def digits(seed: int) -> tuple[Array, Array, Array, Array]:
-    """Return pictures and labels for training and those held out: (N, 1, 8, 8) float32 in 0...1, (N,) int."""
+    """Return pictures and labels for training, and held-out ones: (N, 1, 8, 8) float32 in 0...1, (N,) int."""
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError:
@@ -108,7 +108,7 @@ def predict(network: mpscnn.Network, x: Array) -> Array:
 
 
 def difference_from_pytorch(model: Path, x: Array, logits: Array) -> float | None:
-    """Return the max difference from the same layers in PyTorch with the checkpoint; None if it is not installed."""
+    """Return the max difference from PyTorch with the same checkpoint; None if PyTorch is not installed."""
     try:
         import torch
         from safetensors.torch import load_file
@@ -150,7 +150,7 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     steps = options.epochs * math.ceil(len(x) / options.batch_size)
 
     def rate(step: int) -> float:
-        """Return half a cosine, from the given rate to 0."""
+        """Return the learning rate: half a cosine, from the given rate to 0."""
         return float(options.learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
     trainer = mpscnn.Trainer(

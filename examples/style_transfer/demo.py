@@ -32,7 +32,7 @@ DIFFERENCE_ALLOWED = 1e-2  # from PyTorch, for colours in 0...255
 
 
 def photograph(path: Path | None) -> NDArray[np.uint8]:
-    """Return (H, W, 3), cropped to multiples of 4, for which the network's result has the same size."""
+    """Return (H, W, 3), cropped to multiples of 4: the network's result then has the same size."""
     if path is None:
         picture = np.asarray(skimage.data.chelsea())
     else:

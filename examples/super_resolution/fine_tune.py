@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tune the super-resolution network for noisy photographs, with MPS's gradient kernels. Needs no PyTorch.
 
-The network of the example was trained on clean pictures and amplifies noise as if it were detail. Here training
-continues on the same patches, with noise added to the small ones. The gain is measured on the photograph that was held
-out from both trainings.
+The network of the example was trained on clean pictures, and amplifies noise. Here training continues on the same
+patches, with noise added to the small ones. The gain is measured on the photograph that was held out from both
+trainings.
 
     python examples/super_resolution/fine_tune.py [--noise N] [--epochs N] [--from-scratch] [--output FILE] [--json]
 """
@@ -53,7 +53,7 @@ def as_values(pictures: NDArray[np.uint8]) -> Array:
 
 
 def tiles(picture: Picture, size: int) -> NDArray[np.uint8]:
-    """Cut the picture into squares, (N, size, size, 3), without the rest on the right and below."""
+    """Cut the picture into squares, (N, size, size, 3), without the remainder on the right and at the bottom."""
     rows, columns = picture.shape[0] // size, picture.shape[1] // size
     cut = picture[: rows * size, : columns * size].reshape(rows, size, columns, size, 3)
     return np.ascontiguousarray(cut.transpose(0, 2, 1, 3, 4)).reshape(-1, size, size, 3)
@@ -90,7 +90,7 @@ def fine_tune(options: argparse.Namespace) -> dict[str, Any]:
     )
 
     def rate(step: int) -> float:
-        """Return half a cosine, from the given rate to 0."""
+        """Return the learning rate: half a cosine, from the given rate to 0."""
         return float(options.learning_rate * 0.5 * (1 + math.cos(math.pi * step / total)))
 
     def batch(small: Array, large: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -30,7 +30,7 @@ class Source(NamedTuple):
 HELD_OUT = Source("chelsea", (1.0,), "CC0, by Stefan van der Walt")
 """The photograph held out from training."""
 
-# Photographs from JPEG files, or soft at full size, are only used downsampled.
+# Photographs from JPEG files, or blurred at full size, are only used downsampled.
 TRAINING = [
     Source("astronaut", (1.0, 0.85, 0.7, 0.6, 0.5), "public domain, NASA"),
     Source("coffee", (1.0, 0.85, 0.7, 0.6, 0.5), "CC0, by Rachel Michetti"),

@@ -33,7 +33,7 @@ class ESPCN(nn.Module):
     def reset_parameters(self) -> None:
         """Initialize random weights, except that the first three channels of every layer pass on the colours.
 
-        Colours are not negative, so ReLUs keep them, and training starts from a usable picture without a
+        ReLUs keep colours, which are not negative. So training starts from a usable picture without a
         shortcut connection.
         """
         convolutions = self.convolutions()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train the super-resolution network on scikit-image's photographs and compare it with bicubic enlargement.
 
-README.md beside this file has the command and the figures of the example's weights.
+See README.md in this folder for the command and the results of the example's weights.
 """
 
 from __future__ import annotations
