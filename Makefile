@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every target installs what it needs first; `make help` lists them. ARGS is passed on: make test ARGS="-k relu"
-# Settings: PYTHON (for a new .venv), VENV, JOBS (compilers at a time), WORKERS (tests at a time; some only wait).
+# Every target first installs its requirements; `make help` lists all. ARGS is passed on: make test ARGS="-k relu"
+# Settings: PYTHON (for a new .venv), VENV, JOBS (parallel compilers), WORKERS (parallel tests; some only wait).
 
 PYTHON ?= $(shell tools/find_python.sh)
 VENV   ?= .venv
@@ -9,16 +9,16 @@ WORKERS ?= $(shell expr $(JOBS) + 1)
 ARGS   ?=
 
 py     := $(VENV)/bin/python
-# A test at a time with ARGS="-n 0"; a worker that has no more tests takes half of another's.
+# ARGS="-n 0" runs tests one by one. An idle worker takes half of the tests of another.
 workers := -n $(WORKERS) --dist=worksteal
 stamps := $(VENV)/stamps
-# Folders too: a removed file changes its folder's time.
+# Includes folders: removing a file changes the time of its folder.
 sources := $(shell find csrc python cmake -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
 
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
-# The environment's cmake and ninja come first, whatever else is installed.
+# Use the environment's cmake and ninja, also if others are installed.
 export PATH := $(abspath $(VENV))/bin:$(PATH)
-# pip's own configuration may name further sources; it stays in force.
+# pip's own configuration, which may have additional package sources, is still used.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -27,48 +27,48 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .NOTPARALLEL:
 
 help:                  ## list the targets
-	@echo "make demo and make test do everything by themselves, from a fresh clone on."
+	@echo "make demo and make test work in a fresh clone: they install and build all requirements."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# ------------------------------------------------------------------------------------------ the two commands
+# ---------------------------------------------------------------------------------------- the main commands
 demo: announce-demo $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a network trained in PyTorch
 	@$(py) examples/super_resolution/demo.py $(ARGS)
 
 test: announce-test $(stamps)/programs $(stamps)/group-test   ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(workers) $(ARGS)
 
-check: lint $(stamps)/programs $(stamps)/group-test  ## lint, and of each test a few cases
+check: lint $(stamps)/programs $(stamps)/group-test  ## lint, and a few cases of each test
 	@MPSCNN_TIER=quick MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(workers) -q $(ARGS)
 
 announce-%:
 	@tools/announce.sh $* $(VENV) $(JOBS)
 
-# Without a device that computes, as on GitHub's virtual machines for macOS.
+# For machines without a device, such as GitHub's virtual machines for macOS.
 no-device := tests/test_weights.py tests/test_arrays.py tests/test_oracle.py tests/test_cpp.py tests/test_packaging.py
-test-no-device: $(stamps)/package $(stamps)/group-test  ## import, flags, and the tests that need no device
+test-no-device: $(stamps)/package $(stamps)/group-test  ## import the package, and run the tests that need no device
 	@$(py) -m mpscnn.config --json
 	@$(py) tests/wheel_smoke.py
 	@$(py) -m pytest $(no-device) -k "not (objective_c_example or smoke_test)" $(ARGS)
 
-# openmps hides what Apple's devices do not have and enforces their rules: the paths that the core takes on a Mac.
-test-apple: $(stamps)/package $(stamps)/group-test  ## all tests of the package on a device that behaves as Apple's do
+# openmps hides its extensions and enforces Apple's rules, so that the core takes the code paths of a Mac.
+test-apple: $(stamps)/package $(stamps)/group-test  ## all tests of the package on a device with Apple's rules
 	@MPSCNN_DEVICE=apple $(py) -m pytest tests $(workers) $(ARGS)
 
-test-split: $(stamps)/package $(stamps)/group-test  ## all tests of the package with images where the host cannot reach them
+test-split: $(stamps)/package $(stamps)/group-test  ## all tests of the package with images in device memory
 	@MPSCNN_ENGINE=split $(py) -m pytest tests $(workers) $(ARGS)
 
-test-shapes: $(stamps)/package $(stamps)/group-test  ## every layer of tests/shapes.txt against PyTorch, 6 minutes
+test-shapes: $(stamps)/package $(stamps)/group-test  ## compare every layer of tests/shapes.txt with PyTorch, 6 minutes
 	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)
 
-bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels beside NumPy and PyTorch; networks beside PyTorch (channels_last), ONNX Runtime, OpenVINO
+bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels against NumPy and PyTorch; networks against PyTorch (channels_last), ONNX Runtime, OpenVINO
 	@$(py) -m bench $(ARGS)
 
-docs: $(stamps)/package $(stamps)/group-docs     ## the documentation as a site, in build/docs
+docs: $(stamps)/package $(stamps)/group-docs     ## the documentation as a website, in build/docs
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build $(ARGS)
 	@echo "build/docs/index.html"
 
-mutations: $(stamps)/group-test $(stamps)/group-build  ## break each kernel, and networks, in a small way and see that the tests notice
+mutations: $(stamps)/group-test $(stamps)/group-build  ## mutation testing: check that tests detect small errors in kernels and networks
 	@$(py) tools/mutations.py $(ARGS)
 
 # ----------------------------------------------------------------------------------------------- development
@@ -81,7 +81,7 @@ dev-test: dev $(stamps)/group-test              ## dev and the native test progr
 	@$(VENV)/bin/cmake --build --preset dev
 	@PYTHONPATH=build/dev/package MPSCNN_CPP_TESTS=build/dev/tests $(py) -m pytest tests $(workers) $(ARGS)
 
-# The runtimes of both sanitizers come in one package.
+# One Debian package has the runtimes of both sanitizers.
 tested-asan := tests
 tested-tsan := tests/test_queue.py tests/test_command_buffer.py tests/test_threads.py tests/test_lifetime.py \
 	tests/test_buffers.py tests/network tests/training \
@@ -102,16 +102,16 @@ format: $(stamps)/group-lint                    ## ruff format and clang-format,
 check-macos: $(stamps)/group-build              ## compile, configure and link for macOS: make check-macos SDK=folder
 	@tools/check_macos.sh "$(SDK)" $(py)
 
-wheel: $(stamps)/group-build $(stamps)/group-wheel $(stamps)/system-wheel      ## a wheel that needs nothing installed, in dist/, tried out
+wheel: $(stamps)/group-build $(stamps)/group-wheel $(stamps)/system-wheel      ## a self-contained wheel in dist/, tried in a new environment
 	@tools/make_wheel.sh $(VENV) "$(PYTHON)"
 
-clean:                 ## remove what was built (the environment stays)
+clean:                 ## remove the build results, but not the environment
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(stamps)/package $(stamps)/programs
 
-distclean: clean       ## remove the environment as well
+distclean: clean       ## also remove the environment
 	@rm -rf $(VENV)
 
-# ------------------------------------------------------------------------------------------ what they stand on
+# ---------------------------------------------------------------------------------------------- prerequisites
 quiet_configure := --log-level=WARNING >/dev/null
 
 ifeq ($(shell uname -s),Darwin)
@@ -129,7 +129,7 @@ $(stamps)/system-asan: $(stamps)/system
 	@$(call debian,libclang-rt-19-dev)
 	@touch $@
 
-# What building GNUstep base takes (tools/make_foundation.sh), and advzip.
+# Build requirements of GNUstep base (tools/make_foundation.sh), and advzip.
 $(stamps)/system-wheel: $(stamps)/system
 	@$(call debian,gobjc gnustep-make libffi-dev dpkg-dev make advancecomp)
 	@touch $@
@@ -138,7 +138,7 @@ $(stamps)/group-%: pyproject.toml tools/make_venv.sh $(stamps)/system
 	@tools/make_venv.sh "$(PYTHON)" $(VENV) $*
 	@touch $@
 
-# Benchmarks say who is absent.
+# Benchmarks list the packages that are missing.
 $(stamps)/peers: pyproject.toml $(stamps)/group-bench
 	@tools/make_venv.sh "$(PYTHON)" $(VENV) peers || echo "The benchmarks go on without those packages." >&2
 	@touch $@
@@ -147,7 +147,7 @@ $(stamps)/package: $(sources) CMakeLists.txt pyproject.toml tools/install_packag
 	@tools/install_package.sh $(VENV)
 	@touch $@
 
-# The native tests, beside the package.
+# The native test programs.
 $(stamps)/programs: $(stamps)/package $(wildcard tests/cpp/* tests/objc/*)
 	@echo "== building the native tests"
 	@$(VENV)/bin/cmake --build build/release > build/programs.log 2>&1 || { tail -n 60 build/programs.log >&2; exit 1; }

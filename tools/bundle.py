@@ -4,8 +4,8 @@
     python tools/bundle.py FOUNDATION OUTPUT
 
 FOUNDATION is the folder that tools/make_foundation.sh prints. OUTPUT gets licenses/ and sboms/, which CMake installs
-with -DMPSCNN_BUNDLE=OUTPUT. The parts are the rows of the table in LICENSES-BUNDLED.md. auditwheel also writes a bill
-of materials, which lacks the parts that are built or patched here, and all licences.
+with -DMPSCNN_BUNDLE=OUTPUT. The parts are the rows of the table in LICENSES-BUNDLED.md. auditwheel's bill of materials
+is not sufficient: it lacks the parts that are built or patched here, and all licences.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 # compile for arm64-apple-macos13, CMake configures its macOS branch, and the extension links against the SDK's stubs.
 #   tools/check_macos.sh SDK [PYTHON]
 # SDK has Apple's layout (usr/include, usr/lib, System/Library/Frameworks) or a flat one (include, lib, Frameworks). It
-# must contain Foundation and Metal; without MPS headers ours are used, and nothing is linked. PYTHON has pybind11, with
-# CMake and Ninja beside it. Prints each file that fails or warns, then a table; fails if any step failed.
+# must contain Foundation and Metal; without MPS headers ours are used, and nothing is linked. PYTHON needs pybind11, and
+# CMake and Ninja in its folder. Prints each file that fails or warns, then a table; fails if any step failed.
 set -u
 
 sdk=$(cd "${1:-/nonexistent}" 2>/dev/null && pwd)
@@ -26,8 +26,8 @@ mps=$frameworks/MetalPerformanceShaders.framework
 stands_in=
 mkdir "$work/ours"
 if [ ! -e "$mps" ]; then
-    # Only the MPS folders: <Metal/...> must come from the SDK. They import one header of ours from there, of which only
-    # the macros are needed: the types are the SDK's.
+    # Only the MPS folders: <Metal/...> must be the SDK's. Our MPS headers import one of our Metal headers. Only its
+    # macros are needed: the types are the SDK's.
     for folder in csrc/openmps/include/MPS* csrc/openmps/include/MetalPerformanceShaders; do
         ln -s "$PWD/$folder" "$work/ours/"
     done
@@ -161,7 +161,7 @@ elif [ "$status" -eq 0 ]; then
     fi
     link=("$lld" -arch arm64 -platform_version macos 13.0 13.0 -syslibroot "$root" -bundle --error-limit=0
         "${objects[@]}" "${libraries[@]}" -o "$work/_core.so")
-    # The interpreter that loads the extension has Python's symbols. Link once without them, to list all undefined ones.
+    # Python's symbols are in the interpreter. Link once without them, to list all undefined symbols.
     "${link[@]}" 2>&1 | sed -n 's/.*undefined symbol: //p' | sort -u >"$work/undefined"
     grep -Ev '^_?_Py' "$work/undefined" | sed 's/^/        undefined: /' >"$work/unknown"
     if ! "${link[@]}" -undefined dynamic_lookup >"$work/link.log" 2>&1 || [ -s "$work/unknown" ]; then

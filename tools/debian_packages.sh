@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install the Debian packages that the build needs and that are missing; print nothing if none is missing.
+# Install the missing Debian packages that the build needs. Print nothing if none is missing.
 #   tools/debian_packages.sh PYTHON [PACKAGE...]     PACKAGE: additional packages
-# Called by the Makefile. Without apt or network it prints what to install and how.
+# Called by the Makefile. Without apt or network it prints the packages and the command that installs them.
 set -u
 
 python=$1
@@ -63,6 +63,6 @@ run() {
     }
 }
 environment="env DEBIAN_FRONTEND=noninteractive LC_ALL=C"
-# A failed update may not matter: the package lists may be recent enough.
+# Continue after a failed update: the package lists may be recent enough.
 run $sudo $environment apt-get -q update || echo "   apt-get update failed (no network?); trying with the lists at hand" >&2
 run $sudo $environment apt-get -q -y --no-install-recommends install $missing || tell "apt-get could not install them."

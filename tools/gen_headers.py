@@ -316,7 +316,7 @@ def emit_protocol(facts, name, entry):
 
 
 def as_inherited(facts, entry, method):
-    """Return the superclass's declaration of an unavailable method, if any: only that has nullability in the facts."""
+    """Return an unavailable method as its superclass declares it: only there do the facts have nullability."""
     while method.get("unavailable") and entry["super"] in facts.table["classes"]:
         entry = facts.table["classes"][entry["super"]]
         for other in entry["methods"]:

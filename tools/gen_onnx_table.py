@@ -4,8 +4,8 @@
 
     python tools/gen_onnx_table.py [--check]
 
-Operators come from the importer's table, versions from the package onnx, limits from this file. --check writes nothing;
-the exit status is 1 if the page is stale.
+Operators are those of the importer's table, versions are from the package onnx, and limits are in this file. --check
+writes nothing; the exit status is 1 if the page is stale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARITHMETIC = "tensors of equal rank, or one of them constant with the same value
 WINDOWS = "one or two axes with windows"
 EXTREMES = "tensors of equal shapes, and constants"
 
-# The supported part of operators that are not supported completely; the rest is refused.
+# Limits of operators that are supported in part; other cases raise an error.
 LIMITS = {
     "Add": ARITHMETIC,
     "ArgMax": "over channels, the first of equal values; the result is float",

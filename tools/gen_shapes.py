@@ -5,7 +5,7 @@
     python tools/gen_shapes.py > tests/shapes.txt
 
 Needs torch, torchvision and timm. Networks run on the meta device with forward hooks, without downloads or computation.
-Networks that torchvision and timm lack (generators and decoders with transposed convolutions) are defined here.
+Networks that are not in torchvision or timm (generators and decoders with transposed convolutions) are defined here.
 """
 
 from __future__ import annotations

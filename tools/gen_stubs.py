@@ -4,9 +4,9 @@
 
     python tools/gen_stubs.py [--check]
 
-_core.pyi is pybind11-stubgen's, with the public classes in the place of those that they derive from. kernels.pyi has a
-class for each row of the kernel table, and the bases as kernels.py declares them. --check writes nothing: it prints the
-difference, and the exit status is 1 if a file is stale.
+pybind11-stubgen writes _core.pyi; types of members are then replaced by the public classes that derive from them.
+kernels.pyi has a class for each row of the kernel table, and their base classes as declared in kernels.py. --check
+writes nothing: it prints the difference, and the exit status is 1 if a file is stale.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def declared(source: str, name: str) -> str:
     lines, tree = source.splitlines(), ast.parse(source)
     kind = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     members: list[ast.stmt] = []
-    for node in kind.body:  # what a type checker sees beside the rest
+    for node in kind.body:  # includes the members under `if TYPE_CHECKING`
         members += node.body if isinstance(node, ast.If) else [node]
     text = f"class {name}({ast.unparse(kind.bases[0])}):\n" + summary(kind, "    ")
     overloads: set[str] = set()
@@ -251,7 +251,7 @@ def update(target: Path, wanted: str, check: bool) -> int:
 
 
 def core_stub() -> str:
-    """Return _core.pyi: pybind11-stubgen's, with public classes for those that they derive from."""
+    """Return _core.pyi by pybind11-stubgen; types of members are the public classes instead of their private bases."""
     import mpscnn
     from mpscnn import _core
 

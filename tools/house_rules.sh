@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Check the language rules that a text search can check (CONTRIBUTING.md, "Language rules"). Prints all breaches; fails
+# Check the language rules that a text search can check (CONTRIBUTING.md, "Language rules"). Print all violations; fail
 # if there are any.
 cd "$(dirname "$0")/.." || exit 1
 breaches=0
 
-# forbid WHAT PATTERN FILES...: an extended regular expression that no line of the files may match, except comments.
+# forbid WHAT PATTERN FILES...: report lines, except comments, that match an extended regular expression.
 forbid() {
     what=$1 pattern=$2
     shift 2
@@ -28,9 +28,9 @@ core=$(sources 'csrc/core/*' 'csrc/bindings/*' 'csrc/table/*' 'csrc/include/*')
     forbid "catch in Objective-C++ aborts; it belongs in a .cpp" '(^|[^@[:alnum:]_])(try[[:space:]]*\{|catch[[:space:]]*\()' $objective_c
     forbid "@YES, @NO and @autoreleasepool: write @(YES), @(NO), Pool" '@(YES|NO|autoreleasepool)\b' $objective_c
     forbid "Objective-C in plain C++" '^[[:space:]]*(#[[:space:]]*import|@(interface|implementation|protocol|class|selector))' $plain
-    forbid "enums narrower than 32 bits do not pass from g++ to clang unharmed" 'enum class .*: *std::u?int(8|16)_t' $(sources 'csrc/include/*')
+    forbid "enums narrower than 32 bits are passed differently by g++ and clang" 'enum class .*: *std::u?int(8|16)_t' $(sources 'csrc/include/*')
     # (__unix__ || __APPLE__ tests for POSIX, which both have.)
-    forbid "the core does not ask for the platform" '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)[^u]*(__APPLE__|__linux__|TARGET_OS_|GNUSTEP)' $core
+    forbid "#if for the platform in the core" '^[[:space:]]*#[[:space:]]*(if|ifdef|ifndef|elif)[^u]*(__APPLE__|__linux__|TARGET_OS_|GNUSTEP)' $core
 }
 
 for file in $(sources 'csrc/*' 'python/*.py' 'python/*.pyi' 'tests/*.py' 'tools/*.py' 'tools/*.sh' 'cmake/*' 'bench/*.py' 'examples/*.py' 'examples/*.mm'); do
@@ -42,4 +42,4 @@ for file in $(sources 'csrc/*' 'python/*.py' 'python/*.pyi' 'tests/*.py' 'tools/
     }
 done
 
-[ "$breaches" -eq 0 ] || { echo "$breaches kinds of breaches"; exit 1; }
+[ "$breaches" -eq 0 ] || { echo "$breaches kinds of violations"; exit 1; }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Run all checks that need no build, even after one has failed.
+# Run all checks that need no build; continue after a failure.
 #   tools/lint.sh BIN [fix]     BIN: where ruff, mypy and clang-format are
 bin=$1
 failed=0
@@ -20,7 +20,7 @@ step() {
 cpp=$(git ls-files --cached --others --exclude-standard -- 'csrc/*.cpp' 'csrc/*.hpp' 'csrc/*.mm' 'csrc/*.hh' |
     grep -vE '^csrc/openmps/include/|not_implemented\.mm$')
 
-# File names only; make format shows the places.
+# Print the names of unformatted files.
 files_to_format() {
     # shellcheck disable=SC2086
     ! "$bin/clang-format" --dry-run --Werror $cpp 2>&1 | sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error:.*/\1/p' | sort -u | grep .

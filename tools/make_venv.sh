@@ -17,7 +17,7 @@ END
     exit 1
 }
 
-# pip's warnings are about package sources; they only matter if packages are not found.
+# Print pip's warnings, which are about package sources, only if the installation fails.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {

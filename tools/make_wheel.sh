@@ -28,7 +28,7 @@ rm -rf "$work/venv"
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install --quiet "$wheel"
 cp tests/wheel_smoke.py "$work/"
-# LD_BIND_NOW: resolve all functions that a library calls, including those that the programs below do not reach.
+# LD_BIND_NOW: resolve all functions that a library calls, also those that the programs below do not call.
 try() { (cd "$work" && env -i PATH="$PWD/venv/bin" HOME="$PWD" LANG=C.UTF-8 LD_BIND_NOW=1 venv/bin/python "$@"); }
 try wheel_smoke.py
 "$work/venv/bin/python" -m pip install --quiet "$wheel[demo]"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Break each kernel, and the code that runs networks, in small ways and check that the tests notice.
+"""Mutation testing: make small errors in kernels, and in the code that runs networks; check that the tests fail.
 
     tools/mutations.py                   all mutations, one build and one run of tests for each
     tools/mutations.py --kernel Add      those of one kernel
     tools/mutations.py --kernel Network  those of networks
-    tools/mutations.py --check           only check that every kernel has a mutation, that every file of COMPONENTS has
-                                         two, and that each can be applied
+    tools/mutations.py --check           only check that every kernel has a mutation and every file of COMPONENTS has
+                                         two, and that each mutation can be applied
 
 Input: tests/mutations/*.json, lists of
     {"kernel": row of the table or name in COMPONENTS, "file": source, "find": text that occurs there once,
@@ -37,7 +37,7 @@ from functools import cache
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
-# Code that is mutated besides rows of the table, each file at least twice.
+# Code with mutations in addition to the kernels, at least two in each file.
 COMPONENTS = {
     "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
@@ -105,7 +105,7 @@ def forward_kernels() -> dict[str, str]:
 
 
 def check(mutations: list[Mutation]) -> list[str]:
-    """Return the errors of the lists."""
+    """Return the errors in the lists of mutations."""
     names, wrong = kernels(), []
     wrong += [f"{name} has no mutation" for name in sorted(names - {mutation.kernel for mutation in mutations})]
     for component, files in COMPONENTS.items():
@@ -131,7 +131,7 @@ class Workshop:
     """A copy of the tree in which mutations are built and tested."""
 
     def __init__(self, python: str) -> None:
-        # As deep in the copy as other builds are in the tree, so that ccache reuses their results.
+        # The same relative path as other builds, so that ccache reuses their results.
         self.python, self.source, self.build = python, COPY / "source", COPY / "source" / "build" / "mutations"
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         tracked = set(filter(None, names.split("\0")))
@@ -142,7 +142,7 @@ class Workshop:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.exists() or target.read_bytes() != origin.read_bytes():
                 shutil.copyfile(origin, target)
-        for file in self.source.glob("csrc/**/*"):  # CMake compiles all that it finds
+        for file in self.source.glob("csrc/**/*"):  # CMake compiles all files that it finds
             if file.is_file() and str(file.relative_to(self.source)) not in tracked:
                 file.unlink()
         launcher = [f"-DCMAKE_{kind}_COMPILER_LAUNCHER=ccache" for kind in ("CXX", "OBJCXX") if shutil.which("ccache")]
@@ -198,8 +198,8 @@ class Workshop:
 def groups(mutations: list[Mutation], together: bool) -> list[list[Mutation]]:
     """Group mutations: one by one, or together if they have different kernels and files.
 
-    Mutations of COMPONENTS are always alone, because their tests would detect each other's. A gradient counts as its
-    forward kernel, which its tests run.
+    Mutations of COMPONENTS are always alone, because their tests would detect each other's. A gradient kernel counts as
+    its forward kernel, because its tests run both.
     """
     found: list[list[Mutation]] = []
     tried = {mutation: forward_kernels().get(mutation.kernel, mutation.kernel) for mutation in mutations}

@@ -11,22 +11,22 @@ runtime=$(clang-19 -print-file-name=libclang_rt.$kind-x86_64.so)
 [ -e "$runtime" ] || runtime=$(clang-19 -print-file-name=libclang_rt.$kind.so)
 [ -e "$runtime" ] || { echo "clang's $kind runtime is missing (Debian 12: apt-get install libclang-rt-19-dev)." >&2; exit 1; }
 
-# pytest captures output, and loses it if the process ends during a test: write reports to files, shown at the end.
+# pytest loses captured output if the process ends during a test. So write reports to files, and print them at the end.
 reports=$(mktemp -d)
 trap 'rm -rf "$reports"' EXIT
 
-# The symbolizer for names of functions and lines, which the runtime does not find by itself.
+# The runtime does not find the symbolizer, which gives names of functions and lines, by itself.
 symbolizer=external_symbolizer_path=$(command -v llvm-symbolizer || command -v addr2line || true)
 
-# Python and its packages keep memory until the process ends, so the tests count leaks instead.
-# The SIGBUS handler is ours, and is tested.
+# Python and its packages keep memory until the process ends, so leak detection is off; the tests count objects instead.
+# The SIGBUS handler is the package's own, and is tested.
 common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1:handle_sigbus=0"
 export ASAN_OPTIONS="$common:$symbolizer:log_path=$reports/asan:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$symbolizer:log_path=$reports/ubsan:${UBSAN_OPTIONS:-}"
 export TSAN_OPTIONS="halt_on_error=0:$symbolizer:suppressions=$(dirname "$0")/tsan_suppressions.txt:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
 status=0
 env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@" || status=$?
-# Reports of programs that the tests start count too.
+# Reports of programs that the tests start also make the run fail.
 if [ -n "$(find "$reports" -type f)" ]; then
   find "$reports" -type f -exec cat {} + >&2
   [ "$status" -ne 0 ] || status=1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Docstrings for the API reference of mkdocs.yml, as help() shows them.
+"""Add docstrings to the API reference of mkdocs.yml, as help() shows them.
 
-Signatures come from the sources and stubs, without running anything. Docstrings of kernels are generated from their
-rows, and those of the compiled core are in C++: both exist only when the package is imported.
+Signatures and most docstrings are read from sources and stubs. Docstrings of kernels are generated from their rows, and
+those of some members are in C++ (`_core`): both are read from the imported package.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 
 import griffe
 
-# Modules that without the package exist only as stubs; all others have docstrings in their sources.
+# Modules whose docstrings are read from the imported package; all others have them in their sources.
 IN_STUBS = ("mpscnn._core.", "mpscnn.kernels.")
-MAX_OVERLOADS = 8  # max signatures of one function that are shown: mpscnn.kernel has one per kernel
+MAX_OVERLOADS = 8  # more are not shown: mpscnn.kernel has one per kernel
 
 
 class RuntimeDocstrings(griffe.Extension):
-    """Replaces docstrings of stubs by those of the objects at run time."""
+    """Replace docstrings of stubs by those of the objects at run time."""
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
-        """Called by griffe once a package is loaded, including its stubs."""
+        """Update the docstrings; griffe calls this when a package and its stubs are loaded."""
         if pkg.name != "mpscnn":
             return
         self._parsing = {"parser": loader.docstring_parser, "parser_options": loader.docstring_options}
         for name in pkg["kernels"].members:
-            # Classes that the package imports by "*" are only in the stub.
+            # The stub alone lists the classes that the package imports by "*".
             if name in importlib.import_module("mpscnn").__all__ and name not in pkg.members:
                 pkg.set_member(name, griffe.Alias(name, f"mpscnn.kernels.{name}"))
         self._visit(pkg)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks of mkdocs.yml: pages of the repository outside of docs/, and the source files that pages link to.
+"""Hooks of mkdocs.yml that add pages outside of docs/, and the source files that pages link to.
 
-Pages link to each other, and to files of the repository, by relative paths. Here pages outside of docs/, and each file
-or folder that a page links to, become pages of the site, and links are rewritten to their new locations.
+Pages link to each other, and to files of the repository, by relative paths. The hooks make a page of the site for each
+page outside of docs/, and for each file or folder that a page links to. They rewrite the links to the new locations.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def _target(page: str, link: str) -> str | None:
-    """Return the path in the repository that a link of a page leads to; None: it leads elsewhere."""
+    """Return the path in the repository of a link's target; None for other links."""
     path = link.partition("#")[0]
     if not path or re.match(r"[a-z]+:", path) or path.startswith("/"):
         return None

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/slow.txt, the tests that make check skips, from the times of a run of all tests on a quiet machine.
+"""Write tests/slow.txt, the tests that `make check` skips, from the times of all tests on a quiet machine.
 
     make test ARGS=--junitxml=build/tests.xml && tools/slow_tests.py build/tests.xml
 
-A test is slow if those of its cases that make check would run take LIMIT seconds each on average.
+A test is slow if the cases that `make check` would run take at least LIMIT seconds each on average.
 """
 
 from __future__ import annotations

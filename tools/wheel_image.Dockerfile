@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The image in which cibuildwheel builds the Linux wheels: Debian 12 with GNUstep, and several Pythons where cibuildwheel
-# expects them. Not built yet: see "What was not run" in CONTRIBUTING.md.
+# Image for cibuildwheel's Linux wheels: Debian 12 with GNUstep, and several Python versions in the folders that
+# cibuildwheel expects. Not built yet: see "Not run yet" in CONTRIBUTING.md.
 FROM python:3.10-bookworm AS cp310
 FROM python:3.11-bookworm AS cp311
 FROM python:3.12-bookworm AS cp312
