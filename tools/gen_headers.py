@@ -54,7 +54,7 @@ SUPPORT_TEXT = """
 #endif
 #define OPENMPS_INLINE static inline __attribute__((unused))
 
-// GNUstep defines it as nothing. What Apple marks so does not compile here either.
+// GNUstep defines it as nothing. Methods that Apple marks as unavailable do not compile here either.
 #undef NS_UNAVAILABLE
 #define NS_UNAVAILABLE __attribute__((unavailable))
 
@@ -403,7 +403,7 @@ class Header:
         self.needs, self.forward_classes, self.forward_protocols = set(), set(), set()
 
     def use(self, text, whole=False):
-        """Record what a type needs: its header, or for classes and protocols a forward declaration."""
+        """Record the header of a type, or for classes and protocols a forward declaration."""
         for name in names_in(text):
             section = self.facts.section_of.get(name)
             if section is None:
@@ -583,7 +583,7 @@ namespace {
 }  // namespace
 
 // The methods which the headers declare are left out on purpose (the build turns the warnings off for this file):
-// the runtime then ends in +doesNotRecognizeSelector:, or in +forwardInvocation: where it knows a signature.
+// the runtime then ends in +doesNotRecognizeSelector:, or in +forwardInvocation: if it has a signature.
 #define OPENMPS_NOT_IMPLEMENTED(NAME)                                                             \\
     @implementation NAME                                                                          \\
     + (id)allocWithZone:(NSZone *)zone { raise_not_implemented(@#NAME); }                         \\

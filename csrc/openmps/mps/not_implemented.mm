@@ -19,7 +19,7 @@ namespace {
 }  // namespace
 
 // The methods which the headers declare are left out on purpose (the build turns the warnings off for this file):
-// the runtime then ends in +doesNotRecognizeSelector:, or in +forwardInvocation: where it knows a signature.
+// the runtime then ends in +doesNotRecognizeSelector:, or in +forwardInvocation: if it has a signature.
 #define OPENMPS_NOT_IMPLEMENTED(NAME)                                                             \
     @implementation NAME                                                                          \
     + (id)allocWithZone:(NSZone *)zone { raise_not_implemented(@#NAME); }                         \

@@ -14,7 +14,7 @@
 #endif
 #define OPENMPS_INLINE static inline __attribute__((unused))
 
-// GNUstep defines it as nothing. What Apple marks so does not compile here either.
+// GNUstep defines it as nothing. Methods that Apple marks as unavailable do not compile here either.
 #undef NS_UNAVAILABLE
 #define NS_UNAVAILABLE __attribute__((unavailable))
 
