@@ -18,6 +18,7 @@
 namespace mpscnn {
 namespace {
 
+/// Names of MPSCNNLossType's values, in their order.
 constexpr const char *kTypeNames[] = {"mean_absolute_error",
                                       "mean_squared_error",
                                       "softmax_cross_entropy",
@@ -60,13 +61,13 @@ DType gradient_dtype(DType predictions) { return predictions == DType::float16 ?
 LossOptions LossOptions::from(const char *name, const Params &params) {
   const Options given(name, params);
   LossOptions options;
-  options.type = static_cast<LossType>(given.choice("type", kTypeNames));
+  options.type = static_cast<std::uint32_t>(given.choice("type", kTypeNames));
   if (params.contains("reduction")) {
     options.reduction = reduction_of(name, params);
     options.reduce_across_batch = given.boolean("reduce_across_batch");
   }
-  check(options.type != LossType::cosine_distance || options.reduction == LossReduction::sum, name, ": reduction (\"",
-        name_of(options.reduction), "\") is not \"sum\", the only one of type \"cosine_distance\".");
+  check(options.type != MPSCNNLossTypeCosineDistance || options.reduction == LossReduction::sum, name,
+        ": reduction (\"", name_of(options.reduction), "\") is not \"sum\", the only one of type \"cosine_distance\".");
   options.weight = given.real("weight");
   options.label_smoothing = given.real("label_smoothing");
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1, name, ": label_smoothing (",

@@ -16,7 +16,7 @@ MPSCNNLossType objc_type(const Loss &loss) { return static_cast<MPSCNNLossType>(
 
 MPSCNNLossDescriptor *objc_term(const Loss &loss, const char *shown, LossReduction reduction, bool across_batch) {
   auto own = loss.options();
-  check(own.type != LossType::cosine_distance, YOLOLoss::kName, ": ", shown,
+  check(own.type != MPSCNNLossTypeCosineDistance, YOLOLoss::kName, ": ", shown,
         " has type \"cosine_distance\", which is a loss of whole images.");
   own.reduction = reduction;
   own.reduce_across_batch = across_batch;

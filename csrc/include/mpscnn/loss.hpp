@@ -15,20 +15,6 @@
 
 namespace mpscnn {
 
-/// Values of MPSCNNLossType.
-enum class LossType : std::uint32_t {
-  mean_absolute_error,
-  mean_squared_error,
-  softmax_cross_entropy,
-  sigmoid_cross_entropy,
-  categorical_cross_entropy,
-  hinge,
-  huber,
-  cosine_distance,
-  log,
-  kullback_leibler_divergence,
-};
-
 /// Values of MPSCNNReductionType.
 enum class LossReduction : std::uint32_t { none, sum, mean, sum_by_nonzero_weights };
 const char* name_of(LossReduction reduction);
@@ -37,7 +23,7 @@ LossReduction reduction_of(const char* name, const Params& params);
 
 /// Properties of MPSCNNLossDescriptor.
 struct LossOptions {
-  LossType type = LossType::mean_squared_error;
+  std::uint32_t type = 0;  ///< value of MPSCNNLossType
   LossReduction reduction = LossReduction::sum;
   double weight = 1, label_smoothing = 0;
   std::int64_t number_of_classes = 1;
