@@ -32,7 +32,9 @@ APPLE = os.environ.get("MPSCNN_DEVICE") == "apple"
 ENGINE = os.environ.get("MPSCNN_ENGINE", "cpu")
 """The engine of the default device on Linux."""
 
-shares_images = pytest.mark.skipif(APPLE or ENGINE == "split", reason="images of this device have memory of their own")
+shares_images = pytest.mark.skipif(
+    APPLE or ENGINE in ("split", "cuda-host"), reason="images of this device have memory of their own"
+)
 """For tests of images over arrays."""
 
 

@@ -54,7 +54,7 @@ def test_nothing_reads_the_environment_beside_the_table() -> None:
             "MPSCNN_TRACE (steps,plans) is not dispatch or steps, or some of these separated by commas.",
         ),
         ("MPSCNN_TRACE", "steps,,dispatch", "MPSCNN_TRACE (steps,,dispatch) is not dispatch or steps, or some of"),
-        ("MPSCNN_ENGINE", "zz", "MPSCNN_ENGINE (zz) names no engine of this library (cpu, null, split)."),
+        ("MPSCNN_ENGINE", "zz", "MPSCNN_ENGINE (zz) names no engine of this library (cpu, null, split, cuda:0, ...)."),
     ],
 )
 def test_values_that_are_no_choice(variable: str, value: str, sentence: str) -> None:

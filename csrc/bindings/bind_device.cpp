@@ -21,7 +21,9 @@ std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device)
 
 void bind_device(py::module_& module) {
   py::class_<Device, std::shared_ptr<Device>> kind(module, "_Device");
-  kind.def(py::init([] { return Device::system_default(); }))
+  kind.def(py::init([](const std::optional<Str<"name">>& name) {
+        return name ? Device::named(name->value) : Device::system_default();
+      }))
       .def_static("_all", &Device::all)
       .def_property_readonly("name", &Device::name, "Name of the device.")
       .def_property_readonly("allocated_bytes", &Device::allocated_bytes, "Memory in use on the device.")
@@ -42,7 +44,7 @@ void bind_device(py::module_& module) {
              return py::isinstance<Device>(other) && &device == other.cast<const Device*>();
            })
       .def("__hash__", [](const Device& device) { return std::hash<const void*>{}(&device); });
-  kind.def("__repr__", [](const Device& device) { return "<mpscnn.Device \"" + device.name() + "\">"; });
+  kind.def("__repr__", [](const Device& device) { return say("<mpscnn.Device \"", device.name(), "\">"); });
 }
 
 // ---- command buffers

@@ -24,8 +24,16 @@ class Device(_core._Device):
     ``Device()`` is the system's default device; ``Device.all()`` lists all of them. Devices are equal when they are the
     same one.
 
+    Parameters
+    ----------
+    name : str, optional
+        Name of a device of ``Device.all()``; on Linux also "cuda:0", "cuda:1", ... for NVIDIA's GPUs.
+
     Raises
     ------
+    ValueError
+        'Device: name ("tpu") is not one of "AMD EPYC (oneDNN 3.2)", "null device".', "The device cuda:0 cannot be made:
+        libcuda.so.1 cannot be opened: NVIDIA's driver is not installed."
     RuntimeError
         "Device: this machine has no Metal device."
     NotImplementedError
@@ -38,8 +46,8 @@ class Device(_core._Device):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
 
     @staticmethod
     def all() -> list[Device]:

@@ -41,6 +41,12 @@
 - (BOOL)hasNoTimeLimit;
 @end
 
+@protocol DevicesByName
+/// Return the device of an engine, "cpu" or "cuda:0"; nil if there is no such engine. Raises with the reason if it
+/// cannot be made.
+- (nullable id<MTLDevice>)deviceOfEngine:(NSString *)name;
+@end
+
 /// Encodes of one MPSImage with any number of images, instead of a batch.
 @protocol StatisticsOfSeveralImages
 - (void)encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer

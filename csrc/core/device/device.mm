@@ -34,6 +34,15 @@ std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   return std::make_shared<Device>(std::move(impl));
 }
 
+/// Return the same object for a device every time: each has a queue, and queues are not ordered among each other.
+std::shared_ptr<Device> known(id<MTLDevice> device) {
+  const std::scoped_lock lock(all_devices().mutex);
+  auto &devices = all_devices().devices;
+  const auto found =
+      std::ranges::find_if(devices, [device](const auto &one) { return one->impl().device.get() == device; });
+  return found == devices.end() ? devices.emplace_back(wrap(device)) : *found;
+}
+
 std::shared_ptr<Device> make_default() {
   return guard([] {
     auto device = Ref<id<MTLDevice>>::adopt(MTLCreateSystemDefaultDevice());
@@ -64,19 +73,28 @@ std::vector<std::shared_ptr<Device>> made_devices() {
   return all_devices().devices;
 }
 
+std::shared_ptr<Device> Device::named(const std::string &name) {
+  const auto by_default = system_default();
+  return guard([&]() -> std::shared_ptr<Device> {
+    id device = by_default->impl().device.get();
+    if ([device respondsToSelector:@selector(deviceOfEngine:)])
+      if (id<MTLDevice> found = [static_cast<id<DevicesByName>>(device) deviceOfEngine:ns(name)]) return known(found);
+    std::string names;
+    for (const auto &one : all()) {
+      if (one->name() == name) return one;
+      names += say(names.empty() ? "\"" : ", \"", one->name(), "\"");
+    }
+    throw std::invalid_argument(say("Device: name (\"", name, "\") is not one of ", names, "."));
+  });
+}
+
 std::vector<std::shared_ptr<Device>> Device::all() {
   return guard([] {
     std::vector<std::shared_ptr<Device>> devices{system_default()};
     auto list = Ref<NSArray<id<MTLDevice>> *>::adopt(MTLCopyAllDevices());
-    // Return the same objects every time: each has a queue, and queues are not ordered among each other.
-    const std::scoped_lock lock(all_devices().mutex);
     for (id<MTLDevice> device in list.get()) {
       if (![device hasUnifiedMemory]) continue;
-      const auto is_it = [device](const auto &one) { return one->impl().device.get() == device; };
-      const auto found = std::ranges::find_if(all_devices().devices, is_it);
-      const auto one = found == all_devices().devices.end() ? wrap(device) : *found;
-      if (found == all_devices().devices.end()) all_devices().devices.push_back(one);
-      if (one != devices.front()) devices.push_back(one);
+      if (const auto one = known(device); one != devices.front()) devices.push_back(one);
     }
     return devices;
   });

@@ -14,6 +14,9 @@ class Device {
   struct Impl;
   /// Return the system's default device, always the same object. Throw std::runtime_error if there is none.
   static std::shared_ptr<Device> system_default();
+  /// Return the device of that name; on Linux also by the name of its engine, "cuda:0" for NVIDIA's first GPU. Throw
+  /// std::invalid_argument with the names that exist, or with the reason why the device cannot be made.
+  static std::shared_ptr<Device> named(const std::string& name);
   static std::vector<std::shared_ptr<Device>> all();
 
   explicit Device(std::unique_ptr<Impl> impl);

@@ -63,13 +63,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual std::unique_ptr<Run> start(Steps& steps);
 };
 
-/// Return the engine of that name: "cpu", "null" or "split"; null if there is none. Each is made once per process, on
-/// first use.
+/// Return the engine of that name: "cpu", "null", "split", "cuda:0", ...; null if there is none. Each is made once per
+/// process, on first use. Throws std::runtime_error if it cannot be made.
 std::shared_ptr<Engine> engine_of(const std::string& name);
 
-/// Return the names of the engines built into this library, the default first: the one that MPSCNN_ENGINE names, or
-/// "cpu". Throws std::runtime_error if MPSCNN_ENGINE names no engine.
-std::vector<std::string> engine_names();
+/// Return the names of engines, the default first: the one that MPSCNN_ENGINE names, or "cpu". With `all`, those of
+/// NVIDIA's GPUs too, which opens the driver. Throws std::runtime_error if MPSCNN_ENGINE names no engine.
+std::vector<std::string> engine_names(bool all = false);
 
 /// Return the engine that solves every problem.
 const std::shared_ptr<Engine>& processor_engine();

@@ -44,14 +44,15 @@ MTLDeviceOnEngine *device_named(const std::string &name) {
     }
     device = known;
   }
-  if (device == nil) raise_argument(@"The engine %s cannot be made: %s", name.c_str(), failure.c_str());
+  if (device == nil && !failure.empty())
+    raise_argument(@"The device %s cannot be made: %s", name.c_str(), failure.c_str());
   return device;
 }
 
 MTLDeviceOnEngine *default_device() {
   static MTLDeviceOnEngine *const device = [] {
     std::string failure = env::failure();
-    const auto list = failure.empty() ? try_engine_names(&failure) : std::vector<std::string>();
+    const auto list = failure.empty() ? try_engine_names(false, &failure) : std::vector<std::string>();
     if (list.empty()) raise_argument(@"%s", failure.c_str());
     return device_named(list.front());
   }();
@@ -61,7 +62,7 @@ MTLDeviceOnEngine *default_device() {
 NSArray *devices() {
   static NSArray *const all = [] {
     std::string failure = env::failure();
-    const auto list = failure.empty() ? try_engine_names(&failure) : std::vector<std::string>();
+    const auto list = failure.empty() ? try_engine_names(true, &failure) : std::vector<std::string>();
     if (list.empty()) raise_argument(@"%s", failure.c_str());
     const Pool pool;  // not around the raise, which autoreleases the exception
     NSMutableArray *made = [[NSMutableArray alloc] init];
@@ -152,6 +153,10 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (NSUInteger)locationNumber {
   return 0;  // the built-in device
+}
+
+- (id<MTLDevice>)deviceOfEngine:(NSString *)name {
+  return openmps::device_named(name.UTF8String);
 }
 
 - (BOOL)hasUnifiedMemory {

@@ -38,8 +38,8 @@ auto made_or_reason(const Make& make, std::string* failure) noexcept -> decltype
 
 }  // namespace
 
-std::vector<std::string> try_engine_names(std::string* failure) noexcept {
-  return made_or_reason([] { return engine_names(); }, failure);
+std::vector<std::string> try_engine_names(bool all, std::string* failure) noexcept {
+  return made_or_reason([&] { return engine_names(all); }, failure);
 }
 
 std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept {

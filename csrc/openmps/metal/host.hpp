@@ -17,8 +17,8 @@ namespace openmps {
 /// Allocate the block unless it is allocated. Return false if there is no memory.
 bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept;
 
-/// Return engine_names(); if it throws, none and the reason.
-std::vector<std::string> try_engine_names(std::string* failure) noexcept;
+/// Return engine_names(all); if it throws, none and the reason.
+std::vector<std::string> try_engine_names(bool all, std::string* failure) noexcept;
 /// Return engine_of(); if it throws, null and the reason.
 std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept;
 
