@@ -673,28 +673,28 @@ class _Optimizer:
 class _Kernel:
     def __call__(self, x, *others, out = None, state = None, dtype = None, with_state = False):
         """
-        Run the kernel and wait.
+        Run the kernel and wait for the result.
         
         Parameters
         ----------
         x : array, shape (N, H, W, C), or Image
-            float32, float16, uint8 or uint16. Not copied where its memory can be shared.
+            float32, float16, uint8 or uint16. Not copied if its memory can be shared.
         *others : arrays or Images, as x is
             Further sources of kernels that have several, in the order of their docstring.
         out : array or Image like the result, optional
-            Written in place and returned; with ``clip_rect`` only in part.
+            Written in place and returned; with ``clip_rect`` only that region is written.
         state : BatchNormalizationState or GradientState, optional
-            For kernels whose docstring names it; it may stand behind the sources without its name.
+            For kernels whose docstring has a section "State"; can also be passed by position, after the sources.
         dtype : dtype, optional
-            Of the result; default that of x.
+            Dtype of the result; default: that of x.
         with_state : bool or GradientState, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
-            state that another encode of a convolution has left is joined: both are parts of one batch, whose
-            gradients with respect to weights and biases are summed there.
+            True: return (result, GradientState), with a new state for ``kernel.gradient``, if the kernel has a
+            gradient. A GradientState of an earlier encode of this convolution: use it again, for another chunk of the
+            same batch. Gradients with respect to weights and biases are summed over the chunks.
         
         Returns
         -------
-        array or Image, as x is, or BatchNormalizationState; with ``with_state`` a tuple of two
+        array or Image, as x is, or BatchNormalizationState; with ``with_state`` (result, GradientState)
         """
     def __init__(self, arg0: str, arg1: typing.Any, arg2: Device | None) -> None:
         ...
@@ -732,21 +732,21 @@ class _Kernel:
         *others : Image
             Further sources of kernels that have several, in the order of their docstring.
         out : Image, optional
-            Destination.
+            Destination; None: a new image.
         temporary : bool, default False
-            The result is read on this command buffer only, as often as its read_count says (1), never by the CPU.
+            True: only kernels on this command buffer can read the result, as many times as its read_count (1).
         state : BatchNormalizationState or GradientState, optional
-            For kernels whose docstring names it; it may stand behind the sources without its name.
+            For kernels whose docstring has a section "State"; can also be passed by position, after the sources.
         dtype : dtype, optional
-            Of the result; default that of x.
+            Dtype of the result; default: that of x.
         with_state : bool or GradientState, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
-            state that another encode of a convolution has left is joined: both are parts of one batch, whose
-            gradients with respect to weights and biases are summed there.
+            True: return (result, GradientState), with a new state for ``kernel.gradient``, if the kernel has a
+            gradient. A GradientState of an earlier encode of this convolution: use it again, for another chunk of the
+            same batch. Gradients with respect to weights and biases are summed over the chunks.
         
         Returns
         -------
-        Image or BatchNormalizationState, with ``with_state`` a tuple of two
+        Image or BatchNormalizationState; with ``with_state`` (result, GradientState)
             May be read when the command buffer has completed.
         """
     @property
@@ -899,8 +899,8 @@ def empty(shape, dtype = 'float32'):
     """
     Return an uninitialized array whose memory can always be shared with a device.
     
-    It stands on whole pages of its own, on huge ones where that pays. Pages of arrays that are gone (up to 64 MB) serve
-    the next ones.
+    The array occupies whole pages that contain nothing else, and huge pages if it is large. Up to 64 MB of freed arrays
+    are kept and reused for new ones.
     
     Parameters
     ----------
@@ -937,49 +937,48 @@ def reorder(array, source = 'OIHW', target = 'OHWI', out = None, *, feature_map 
     """
     Reorder the axes of convolution weights.
     
-    At memory speed: elements are moved as they are (NaN payloads survive), straight from the array into the result, and
-    not at all where they lie in the right order already (1 x 1 windows, depth-wise weights). I counts the input
-    channels of one group.
+    Elements are copied at memory speed and bit by bit (NaN payloads are kept), directly from the array into the result.
+    By default, nothing is copied if they are in the right order already (1 x 1 windows, depth-wise weights). I counts
+    the input channels of one group.
     
     Parameters
     ----------
     array : array, 4 axes in `source` order; float32, float16, bfloat16, float64, uint8, uint16, int32, uint32 or int64
-        NumPy, DLPack (PyTorch, also with requires_grad), ``__array_interface__`` or the buffer protocol. Read in place,
-        whatever its strides: flipped and broadcast views included.
+        NumPy, DLPack (PyTorch, also with requires_grad), ``__array_interface__`` or the buffer protocol. Read in place
+        with any strides, including those of flipped and broadcast views.
     source, target : str, default "OIHW" and "OHWI"
         ``OIHW``: PyTorch. ``OHWI``: MPS. ``HWIO``: TensorFlow, Keras, Flax. ``IOHW``: PyTorch's transposed convolution
         (in, out, h, w); only axes move, kernels are not rotated. ``C1HW``: depth-wise, (C, 1, H, W).
     out : array of the reordered shape and of the dtype of `array`, optional
         Written in place (any strides) and returned. Its memory must not overlap that of `array`.
     feature_map : (C, H, W), elements, optional
-        `array` holds the weights of a linear layer behind a flattened feature map of that shape, with two axes:
+        `array` has the weights of a linear layer after a flattened feature map of that shape, with two axes:
         (O, C*H*W) for ``OIHW``, (O, H*W*C) for ``OHWI``, (H*W*C, O) for ``HWIO``.
     copy : bool, optional
-        None: a view of `array` where its elements lie in the right order without gaps, else a new array. True: always a
-        new array. False: a view, or BufferError. Not together with `out`.
+        None: a view of `array` if its elements are in the right order without gaps, else a new array. True: always a
+        new array. False: a view, or BufferError. Cannot be combined with `out`.
     threads : int >= 0, optional
-        At most so many threads; by default as many as OpenMP has. Less than 512 KB is always moved by the calling one,
-        and less than 8 MB when the last such call is more than a millisecond ago: sleeping threads would come too late.
+        Max number of threads; default: as many as OpenMP has. The calling thread alone copies less than 512 KB, and
+        less than 8 MB if the last such call is more than a millisecond ago, because sleeping threads wake too slowly.
     
     Returns
     -------
     array, shape of `array` in `target` order, dtype of `array`
-        `out`, a view (read-only where `array` is), or a new NumPy array: from 64 KB on one as `empty` makes them.
+        `out`, a view (read-only if `array` is), or a new NumPy array, allocated as by `empty` from 64 KB on.
     
     Raises
     ------
     ValueError
         "reorder: array.ndim (3) is not 4.", "source ('OIWH') is not one of OIHW, OHWI, HWIO, IOHW, C1HW.",
-        "reorder: out.shape (2, 3) is not ...", "out is read-only.", "reorder: the memory of out overlaps that of
-        array.",
-        "reorder: copy (True) and out exclude each other."
+        "reorder: out.shape (2, 3) is not ...", "out is read-only.", "reorder: copy (True) and out exclude each other.",
+        "reorder: the memory of out overlaps that of array."
     BufferError
         "reorder: array (64, 3, 7, 7) has to be copied from OIHW to OHWI order, which copy=False rules out."
     TypeError
         "array (list) is not an array: ..."  "array.dtype (int8) is not uint8, ..."
         "reorder: out.dtype (float16) is not array.dtype (float32)."
     MemoryError
-        The result does not fit.
+        There is not enough memory for the result.
     
     See Also
     --------
@@ -1002,12 +1001,12 @@ def reorder_linear(array, feature_map, out = None, *, copy = None, threads = Non
     """
     Reorder the weights of a linear layer after a flattened feature map, for a fully connected kernel.
     
-    The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map)``, with the same `copy`.
+    The same as ``reorder(array, "OIHW", "OHWI", out, feature_map=feature_map, copy=copy, threads=threads)``.
     
     Parameters
     ----------
     array : array, shape (O, C*H*W), any dtype of `reorder`
-        Weights of ``torch.nn.Linear`` behind ``flatten`` of a (C, H, W) feature map. Read in place.
+        Weights of ``torch.nn.Linear`` after ``flatten`` of a (C, H, W) feature map. Read in place.
     feature_map : (C, H, W), elements
     out : array, shape (O, H, W, C), dtype of `array`, optional
         Written in place and returned.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Docstrings of kernels, generated from their rows."""
+"""Docstrings of kernels, made from rows of the kernel table."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _VALUES = """
 Values are read while the kernel is made, and by ``reload()``: in place if they are contiguous float32, otherwise from
 a converted copy."""
 
-_IMAGE = """
-{shape} and the dtype of {first}. Arithmetic is float32, rounded once
-when the result is stored."""
-_STATE = """
+_IMAGE = """ Shape of the result:
+{shape}.
+Its dtype is that of {first}. Arithmetic is in float32, rounded once when the result is stored."""
+_STATE = """ The result is
 a {shape}, float32."""
 
 
@@ -46,7 +46,7 @@ def _number(value: float) -> str:
 
 
 def parameter(spec: Param) -> str:
-    """Return two lines in numpydoc form: type and range, and meaning."""
+    """Return a parameter's entry in numpydoc form: a line with type and range, and one with the meaning."""
     head = " or ".join(f'"{choice}"' for choice in spec["choices"]) or _TYPES[spec["type"]]
     if not spec["default"]:
         head = head.removesuffix(" or None")
@@ -62,7 +62,7 @@ def parameter(spec: Param) -> str:
 
 
 def kernel(row: Row, common: list[str]) -> str:
-    """Return the docstring of a row's class; `common` has the parameters that it shares with others."""
+    """Return the docstring of a row's class; `common` are the entries of parameters that kernels share."""
     parameters = "\n".join(parameter(spec) for spec in row["params"])
     shared = "\n".join(common)
     kinds = {spec["type"] for spec in row["params"]}
@@ -87,7 +87,7 @@ State
 
     {row["formula"]}
 
-{subject} shape (N, H, W, C), float32, float16, uint8 or uint16; the result{result}{gradient}{state}
+{subject} shape (N, H, W, C), float32, float16, uint8 or uint16.{result}{gradient}{state}
 
 Parameters
 ----------
@@ -97,28 +97,28 @@ Other Parameters
 ----------------
 {shared}
 device : Device, optional
-    Where the kernel runs.
+    Device that runs the kernel; None: the default device.
 
 Sharing
 -------
 {outputs} used in place if ``Device.shares_images`` is true, the channels are adjacent and the strides positive;
-otherwise each is copied once. None may change while a committed command buffer is running.{weights}
+otherwise each is copied once. Do not change them while a committed command buffer is running.{weights}
 
 Raises
 ------
 ValueError
-    A number outside of its range, or shapes that do not fit:
+    A number is out of range, or shapes do not fit:
     "{row["name"]}: <name> (<value>) is less than the minimum (<limit>)."
 TypeError
-    An argument of the wrong type, or a dtype that MPS does not support.
+    An argument has the wrong type, or MPS does not support its dtype.
 RuntimeError
-    A command buffer that is already committed, a temporary image after its last read, or a device failure.
+    The command buffer is already committed, a temporary image is used after its last read, or the device failed.
 NotImplementedError
     The platform lacks {row["apple_class"]}.
 
 See Also
 --------
-Kernel.__call__ : kernel({listed}) on a command buffer of its own.
+Kernel.__call__ : Run kernel({listed}) on a separate command buffer and wait for the result.
 Kernel.encode : Encode several kernels on one command buffer.
 
 Source

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public classes over the classes of the compiled core."""
+"""Decorators for public classes and functions of the compiled core, and NumPy's and DLPack's protocols."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def public(kind: type[_Kind]) -> type[_Kind]:
-    """Make a class what the core returns instead of its base, and show the base's public members as its own.
+    """Decorate a class that is derived from a class of the core: the core then returns objects of the public class.
 
-    The base, a class of the core, has the members whose types pybind11 can state; the class has the constructor, the
-    members with types of NumPy's and Python's typing, and all docstrings.
+    Public members of the base class are copied to it. The base class has simple properties and methods, with their
+    docstrings; the public class has the constructor and the members whose types pybind11 cannot express.
     """
     base = kind.__mro__[1]
     for name, member in vars(base).items():
@@ -33,7 +33,7 @@ def public(kind: type[_Kind]) -> type[_Kind]:
 
 
 def _repr_of_any(name: str, show: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a __repr__ that also shows objects whose __init__ has not run, as tracebacks do."""
+    """Return a __repr__ that also works before __init__ has run, because tracebacks may show such objects."""
 
     def __repr__(self: Any) -> str:
         return show(self) if _core._is_made(self) else f"<mpscnn.{name}, not made>"
@@ -42,7 +42,7 @@ def _repr_of_any(name: str, show: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def in_c(function: Any) -> Callable[[_Function], _Function]:
-    """Replace a declaration, which has signature and docstring, by the function in C that is faster than Python's."""
+    """Replace a Python declaration by a faster C function with the signature and docstring of the declaration."""
 
     def replace(declaration: _Function) -> _Function:
         parameters = inspect.signature(declaration).parameters.values()
@@ -57,7 +57,7 @@ def in_c(function: Any) -> Callable[[_Function], _Function]:
 
 
 class ArrayLike:
-    """NumPy's and DLPack's protocols, for classes with a method numpy()."""
+    """Mixin with NumPy's and DLPack's protocols, for classes with a method numpy()."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class ArrayLike:
         def __buffer__(self, flags: int, /) -> memoryview: ...
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return a view, or a copy if ``copy`` is True, or where ``dtype`` or the memory need one."""
+        """Return a view, or a copy if ``copy`` is True or if ``dtype`` or the memory requires one."""
         copy = None if copy is None else _checks.boolean(copy, "copy")
         array = self._memory(copy)
         wanted = array.dtype if dtype is None else _checks.dtype(dtype, "dtype")
@@ -86,5 +86,5 @@ class ArrayLike:
         return self.numpy().__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return (1, 0): the memory is the CPU's."""
+        """Return (1, 0), DLPack's device type and id of CPU memory."""
         return (1, 0)

@@ -50,7 +50,7 @@ def _default(spec: Param) -> Any:
 
 
 def _common(row: Row) -> list[Param]:
-    """Return the shared parameters of a row; one of the row's own by the same name replaces them."""
+    """Return the shared parameters of a row, except those for which it has its own."""
     own = {spec["name"] for spec in row["params"]}
     return [spec for spec in _COMMON[row["attributes"]] if spec["name"] not in own]
 
@@ -80,14 +80,14 @@ def _attribute(spec: Param) -> property:
 
 @public
 class Kernel(_core._Kernel):
-    """Base of all kernels: calls, encoding, and the properties that all kernels have.
+    """Base class of all kernels, with calls, encoding and common properties.
 
-    ``mpscnn.kernel(name)`` finds a kernel's class; ``apple_class`` is Apple's name of it. Make a kernel once and use it
-    often, if need be from several threads with a command buffer each.
+    ``mpscnn.kernel(name)`` returns a kernel's class by name; ``apple_class`` is Apple's name of the class. Make a
+    kernel once and reuse it. Several threads may use it, each with its own command buffer.
 
-    ``copy.copy(kernel)`` shares the weights and the data source. A pickle contains the kernel's arguments, with arrays
-    and data sources as they are when it is written, and the properties set since; it is loaded on the default device,
-    on any platform.
+    ``copy.copy(kernel)`` shares the weights and the data source. A pickle contains the kernel's arguments, with the
+    current values of arrays and data sources, and the properties set since. It can be loaded on any platform, and uses
+    the default device.
 
     Source
     ------
@@ -166,28 +166,28 @@ class Kernel(_core._Kernel):
         dtype: Any = None,
         with_state: Any = False,
     ) -> Any:
-        """Run the kernel and wait.
+        """Run the kernel and wait for the result.
 
         Parameters
         ----------
         x : array, shape (N, H, W, C), or Image
-            float32, float16, uint8 or uint16. Not copied where its memory can be shared.
+            float32, float16, uint8 or uint16. Not copied if its memory can be shared.
         *others : arrays or Images, as x is
             Further sources of kernels that have several, in the order of their docstring.
         out : array or Image like the result, optional
-            Written in place and returned; with ``clip_rect`` only in part.
+            Written in place and returned; with ``clip_rect`` only that region is written.
         state : BatchNormalizationState or GradientState, optional
-            For kernels whose docstring names it; it may stand behind the sources without its name.
+            For kernels whose docstring has a section "State"; can also be passed by position, after the sources.
         dtype : dtype, optional
-            Of the result; default that of x.
+            Dtype of the result; default: that of x.
         with_state : bool or GradientState, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
-            state that another encode of a convolution has left is joined: both are parts of one batch, whose
-            gradients with respect to weights and biases are summed there.
+            True: return (result, GradientState), with a new state for ``kernel.gradient``, if the kernel has a
+            gradient. A GradientState of an earlier encode of this convolution: use it again, for another chunk of the
+            same batch. Gradients with respect to weights and biases are summed over the chunks.
 
         Returns
         -------
-        array or Image, as x is, or BatchNormalizationState; with ``with_state`` a tuple of two
+        array or Image, as x is, or BatchNormalizationState; with ``with_state`` (result, GradientState)
         """
 
     @overload
@@ -236,21 +236,21 @@ class Kernel(_core._Kernel):
         *others : Image
             Further sources of kernels that have several, in the order of their docstring.
         out : Image, optional
-            Destination.
+            Destination; None: a new image.
         temporary : bool, default False
-            The result is read on this command buffer only, as often as its read_count says (1), never by the CPU.
+            True: only kernels on this command buffer can read the result, as many times as its read_count (1).
         state : BatchNormalizationState or GradientState, optional
-            For kernels whose docstring names it; it may stand behind the sources without its name.
+            For kernels whose docstring has a section "State"; can also be passed by position, after the sources.
         dtype : dtype, optional
-            Of the result; default that of x.
+            Dtype of the result; default: that of x.
         with_state : bool or GradientState, default False
-            Of a kernel that has a gradient: return (result, GradientState), the state being for ``kernel.gradient``. A
-            state that another encode of a convolution has left is joined: both are parts of one batch, whose
-            gradients with respect to weights and biases are summed there.
+            True: return (result, GradientState), with a new state for ``kernel.gradient``, if the kernel has a
+            gradient. A GradientState of an earlier encode of this convolution: use it again, for another chunk of the
+            same batch. Gradients with respect to weights and biases are summed over the chunks.
 
         Returns
         -------
-        Image or BatchNormalizationState, with ``with_state`` a tuple of two
+        Image or BatchNormalizationState; with ``with_state`` (result, GradientState)
             May be read when the command buffer has completed.
         """
 
@@ -270,12 +270,12 @@ class Kernel(_core._Kernel):
         | BatchNormalizationState
         | None = None,
     ) -> None:
-        """Reload the weights or values: from the data source, immediately, or from device memory.
+        """Reload the weights or values immediately from the data source, or encode a reload from a state.
 
         Parameters
         ----------
         command_buffer : CommandBuffer, optional
-            With ``state``. Kernels encoded from now on use the values that the state has when the device gets there.
+            Required with ``state``. Kernels that are encoded later use the state's values at this point of execution.
         state : ConvolutionWeightsAndBiasesState or a state of normalization, optional
             NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState or BatchNormalizationState, of which mean
             and variance are read.
@@ -295,24 +295,24 @@ class Kernel(_core._Kernel):
         Returns
         -------
         ConvolutionWeightsAndBiasesState
-            float32 in MPS's order, batch normalization folded in and rounded as the kernel's are; to be read when the
-            command buffer has completed.
+            float32, in MPS's order, with batch normalization folded in, and rounded as in the kernel. Can be read when
+            the command buffer has completed.
         """
         return self._export_weights(command_buffer)
 
     def update(self, command_buffer: CommandBuffer, state: GradientState) -> None:
-        """Encode new weights by the data source of a convolution's gradient kernel, and reload them.
+        """Encode an update of a convolution's weights by its data source, and their reload; for gradient kernels.
 
-        Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the present ones
-        (``export_weights()``), and reloads this kernel and its forward kernel on the command buffer from the result,
-        a ConvolutionWeightsAndBiasesState; nothing is reloaded for None.
+        Calls ``update(command_buffer, state, weights)`` of the data source, where weights are the current ones
+        (``export_weights()``). If it returns a ConvolutionWeightsAndBiasesState, this kernel and its forward kernel are
+        reloaded from it on the command buffer; if it returns None, nothing is reloaded.
 
         Parameters
         ----------
         command_buffer : CommandBuffer
             Not committed yet.
         state : GradientState
-            Of a forward encode; the gradients with respect to the weights have been encoded, here or before.
+            State of a forward encode; the gradients with respect to the weights must already be encoded.
 
         Raises
         ------
@@ -326,15 +326,15 @@ class Kernel(_core._Kernel):
         self._update(command_buffer, state)
 
     def update_on_cpu(self, state: GradientState) -> None:
-        """Update the weights by the data source of a convolution's gradient kernel, and reload them.
+        """Update a convolution's weights by its data source, and reload them; for gradient kernels.
 
-        Calls ``update_on_cpu(state, weights)`` of the data source, where weights are the present ones, copied for this,
-        and reloads this kernel and its forward kernel from the data source, unless it returns False.
+        Calls ``update_on_cpu(state, weights)`` of the data source, where weights are a copy of the current ones. Unless
+        it returns False, this kernel and its forward kernel are then reloaded from the data source.
 
         Parameters
         ----------
         state : GradientState
-            The command buffers that compute its gradients have completed.
+            The command buffers that compute its gradients must have completed.
 
         Raises
         ------
@@ -343,20 +343,20 @@ class Kernel(_core._Kernel):
             "ConvolutionGradient: the data source has no update_on_cpu()."
             "data source: update_on_cpu() returned 1, which is not True, False or None."
         RuntimeError
-            Before the gradients have been computed.
+            The gradients have not been computed yet.
         """
         self._update_on_cpu(state)
 
     @property
     def data_source(self) -> Any:
-        """Source of the weights: the given one, or the built-in data source; None without weights."""
+        """Data source of the weights: the given one, or the one made for given arrays; None without weights."""
         return self._data_source
 
     @property
     def gradients(self) -> tuple[Any, ...]:
         """Kernels that compute the gradient with respect to each source, in order, and to the parameters.
 
-        They are made on first access, and follow the properties set on this kernel.
+        They are made on first access, and use the properties set on this kernel.
 
         Raises
         ------
@@ -448,7 +448,7 @@ def _restore(
 
 
 class UnaryKernel(Kernel):
-    """Base of the kernels with one source: ``kernel(x)``.
+    """Base class of kernels with one source: ``kernel(x)``.
 
     Source
     ------
@@ -457,22 +457,22 @@ class UnaryKernel(Kernel):
 
     @property
     def kernel_size(self) -> tuple[int, int]:
-        """(height, width) of the window, in taps; (1, 1) where there is none. Apple: kernelHeight, kernelWidth."""
+        """(height, width) of the window, in taps; (1, 1) without a window. Apple: kernelHeight, kernelWidth."""
         return self._window()[0]
 
     @property
     def stride(self) -> tuple[int, int]:
-        """(height, width), pixels from window to window; of the result for a transposed convolution."""
+        """(height, width), step of the window in source pixels; in result pixels for a transposed convolution."""
         return self._window()[1]
 
     @property
     def dilation(self) -> tuple[int, int]:
-        """(height, width), pixels from tap to tap. Apple: dilationRateY, dilationRateX."""
+        """(height, width), spacing of the taps in pixels. Apple: dilationRateY, dilationRateX."""
         return self._window()[2]
 
 
 class BinaryKernel(Kernel):
-    """Base of the kernels with two sources, by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``.
+    """Base class of kernels with two sources by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``.
 
     Properties of one source have "primary" (the first) or "secondary" in their names, like Apple's.
 
@@ -483,7 +483,7 @@ class BinaryKernel(Kernel):
 
 
 class GradientKernel(Kernel):
-    """Base of the gradient kernels, made from a forward kernel: ``kernel.gradient(grad_y, x, state)``.
+    """Base class of gradient kernels, made from a forward kernel: ``kernel.gradient(grad_y, x, state)``.
 
     The result is the gradient with respect to x, in the shape of x. Window, weights and properties are those of the
     forward kernel, except the label, the precision and the destination. ``state`` is the state of the forward encode;
@@ -504,7 +504,7 @@ for _count, _specs in _COMMON.items():
 
 
 class _LazyInit:
-    """An `__init__` made on first access: the signatures of all kernels would take a fifth of the import time."""
+    """Descriptor that makes `__init__` on first access; making all signatures would take a fifth of the import time."""
 
     def __init__(self, row: Row) -> None:
         self._make = cache(lambda: _make_init(row))
@@ -535,14 +535,14 @@ def _make_class(row: Row) -> type[Kernel]:
     name = row["name"]
 
     def __repr__(self: Kernel) -> str:
-        # Tracebacks show objects whose __init__ has failed: these have no kernel.
+        # Tracebacks may show objects whose __init__ has failed and that have no kernel.
         if "_arguments" not in self.__dict__:
             return f"<mpscnn.{name}, not made>"
         label = f' "{self.label}"' if self.label else ""  # type: ignore[attr-defined]
         return f"<mpscnn.{name}{label}>"
 
     def __setattr__(self: Kernel, attribute: str, value: Any) -> None:
-        # Refuse misspelt properties, which would have no effect. Derived classes may have attributes of their own.
+        # Reject misspelt properties, which would have no effect. Derived classes may add attributes.
         if type(self) is KERNELS[name] and not hasattr(type(self), attribute):
             raise AttributeError(f'{name} has no attribute "{attribute}".')
         object.__setattr__(self, attribute, value)

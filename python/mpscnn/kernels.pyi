@@ -119,7 +119,7 @@ __all__ = [
 KERNELS: dict[str, type[Kernel]]
 
 class Kernel(_core._Kernel):
-    """Base of all kernels: calls, encoding, and the properties that all kernels have."""
+    """Base class of all kernels, with calls, encoding and common properties."""
 
     apple_class: ClassVar[str]
     @overload
@@ -219,20 +219,20 @@ class Kernel(_core._Kernel):
         | BatchNormalizationState
         | None = None,
     ) -> None:
-        """Reload the weights or values: from the data source, immediately, or from device memory."""
+        """Reload the weights or values immediately from the data source, or encode a reload from a state."""
 
     def export_weights(self, command_buffer: CommandBuffer) -> ConvolutionWeightsAndBiasesState:
         """Append an export of the kernel's weights to a command buffer."""
 
     def update(self, command_buffer: CommandBuffer, state: GradientState) -> None:
-        """Encode new weights by the data source of a convolution's gradient kernel, and reload them."""
+        """Encode an update of a convolution's weights by its data source, and their reload; for gradient kernels."""
 
     def update_on_cpu(self, state: GradientState) -> None:
-        """Update the weights by the data source of a convolution's gradient kernel, and reload them."""
+        """Update a convolution's weights by its data source, and reload them; for gradient kernels."""
 
     @property
     def data_source(self) -> Any:
-        """Source of the weights: the given one, or the built-in data source; None without weights."""
+        """Data source of the weights: the given one, or the one made for given arrays; None without weights."""
 
     @property
     def gradients(self) -> tuple[Any, ...]:
@@ -269,19 +269,19 @@ class Kernel(_core._Kernel):
     def label(self, value: str | None) -> None: ...
 
 class UnaryKernel(Kernel):
-    """Base of the kernels with one source: ``kernel(x)``."""
+    """Base class of kernels with one source: ``kernel(x)``."""
 
     @property
     def kernel_size(self) -> tuple[int, int]:
-        """(height, width) of the window, in taps; (1, 1) where there is none. Apple: kernelHeight, kernelWidth."""
+        """(height, width) of the window, in taps; (1, 1) without a window. Apple: kernelHeight, kernelWidth."""
 
     @property
     def stride(self) -> tuple[int, int]:
-        """(height, width), pixels from window to window; of the result for a transposed convolution."""
+        """(height, width), step of the window in source pixels; in result pixels for a transposed convolution."""
 
     @property
     def dilation(self) -> tuple[int, int]:
-        """(height, width), pixels from tap to tap. Apple: dilationRateY, dilationRateX."""
+        """(height, width), spacing of the taps in pixels. Apple: dilationRateY, dilationRateX."""
 
     @property
     def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
@@ -309,7 +309,7 @@ class UnaryKernel(Kernel):
     def source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class BinaryKernel(Kernel):
-    """Base of the kernels with two sources, by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``."""
+    """Base class of kernels with two sources by position: ``kernel(a, b)``, ``kernel.encode(command_buffer, a, b)``."""
 
     @property
     def primary_offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
@@ -361,7 +361,7 @@ class BinaryKernel(Kernel):
     def secondary_source_feature_channel_max_count(self, value: SupportsIndex | None) -> None: ...
 
 class GradientKernel(Kernel):
-    """Base of the gradient kernels, made from a forward kernel: ``kernel.gradient(grad_y, x, state)``."""
+    """Base class of gradient kernels, made from a forward kernel: ``kernel.gradient(grad_y, x, state)``."""
 
 class Add(BinaryKernel):
     """Element-wise sum of two sources; axes of extent 1 are broadcast.
