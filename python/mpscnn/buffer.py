@@ -24,16 +24,16 @@ class Buffer(_core._Buffer, ArrayLike):
     Parameters
     ----------
     source : int or array
-        Length in bytes, >= 1 (zero-filled), or an array whose own memory becomes the buffer: C-contiguous, writable, on
-        whole pages, as ``mpscnn.empty()`` makes them.
-    device : Device, optional
+        Length in bytes, >= 1, of a zero-filled buffer; or an array whose memory is used in place: C-contiguous,
+        writable and occupying whole pages, such as one of ``mpscnn.empty()``.
+    device : Device, default Device()
 
     Sharing
     -------
-    ``np.asarray(buffer)``, ``memoryview(buffer)``, ``torch.from_dlpack(buffer)`` and whatever else takes the buffer
-    protocol or DLPack see the same bytes, shape (nbytes,), uint8, writable, and hold the buffer. ``buffer.numpy()``
-    reads them as another dtype and shape; ``np.asarray(buffer, dtype)`` converts each byte to a number of that dtype,
-    which is a copy.
+    ``np.asarray(buffer)``, ``memoryview(buffer)``, ``torch.from_dlpack(buffer)`` and other functions that accept the
+    buffer protocol or DLPack return writable views, shape (nbytes,), uint8, which keep the buffer alive.
+    ``buffer.numpy()`` returns a view with another dtype and shape. ``np.asarray(buffer, dtype)`` copies: it converts
+    each byte to a number of that dtype.
 
     Raises
     ------
@@ -55,7 +55,7 @@ class Buffer(_core._Buffer, ArrayLike):
         super().__init__(source, device)
 
     def numpy(self, dtype: DTypeLike | None = "uint8", shape: t.Shape | None = None) -> NDArray[Any]:
-        """Return a view of the buffer's memory, not a copy, as another dtype and shape if given."""
+        """Return a view of the buffer's memory, not a copy, with the given dtype and shape."""
         return self._numpy(dtype, shape)
 
     def __len__(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sources, whose weights a kernel reads through callbacks, and weights in raw files."""
+"""Data sources, from which kernels read weights through callbacks, and weights mapped from raw files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class DataSource:
     """Weights of one kernel, read by MPS through its MPSCNNConvolutionDataSource protocol.
 
     Derive from it, or pass any object with the same members. MPS calls ``load()`` before reading and ``purge()``
-    afterwards, always in pairs and possibly several times, from any thread; exceptions of a callback reach the code
-    that makes the kernel. Members may be attributes, properties or methods without arguments.
+    afterwards, always in pairs and possibly several times, from any thread. Exceptions of a callback are raised by the
+    code that makes the kernel. Members may be attributes, properties or methods without arguments.
 
     A data source can train its weights if it has one or both of the following methods. This class does not define them,
     because their presence is checked when the kernel is made.
@@ -51,7 +51,7 @@ class DataSource:
 
     Raises
     ------
-    Whatever a member raises, from the code that makes, reloads or updates the kernel, and
+    Any exception of a member, where the kernel is made, reloaded or updated, and
     TypeError
         "data source: load() returned 1, which is not True, False or None.", "data source: descriptor (int) is not a
         ConvolutionDescriptor."
@@ -99,8 +99,8 @@ class NormalizationDataSource:
     """Values of batch, instance or group normalization, read by MPS through its data source protocols.
 
     Derive from it, or pass any object with the same members as ``gamma``. MPS calls ``load()`` before reading and
-    ``purge()`` afterwards, always in pairs and possibly several times, from any thread; exceptions of a callback reach
-    the code that makes the kernel. Members may be attributes, properties or methods without arguments.
+    ``purge()`` afterwards, always in pairs and possibly several times, from any thread. Exceptions of a callback are
+    raised by the code that makes the kernel. Members may be attributes, properties or methods without arguments.
 
     Attributes
     ----------
@@ -111,16 +111,16 @@ class NormalizationDataSource:
     beta : array like gamma, optional
         Offsets; None: 0.
     mean, variance : arrays like gamma, optional
-        Batch normalization: both, or neither if the kernel is only called with a state. variance >= 0.
-    groups : int, >= 1, which divides channels
-        Group normalization.
+        For batch normalization: both, or neither if the kernel is only called with a state. variance >= 0.
+    groups : int, >= 1, a divisor of channels
+        For group normalization.
     epsilon : float, >= 0, optional
-        Added to the variance; None: Apple's smallest normal float32, 1.2e-38. PyTorch has 1e-5.
+        Added to the variance; None: Apple's default, the min normal float32, 1.2e-38. PyTorch's default is 1e-5.
     label : str, optional
 
     Raises
     ------
-    Whatever a member raises, from the code that makes or reloads the kernel, and
+    Any exception of a member, where the kernel is made or reloaded, and
     TypeError
         "data source: gamma.dtype (float64) is not float32.", "data source: channels (str) is not an int."
     ValueError

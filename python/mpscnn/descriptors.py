@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Descriptor:
-    """Pickling: a copy is made by the constructor, from the attributes of its names."""
+    """Base class for pickling: calls the constructor with the attributes named like its parameters."""
 
     __slots__ = ()
     _ARGUMENTS: tuple[str, ...]
@@ -42,15 +42,15 @@ class NeuronDescriptor(_core._NeuronDescriptor, _Descriptor):
     type : str
         "none", "relu", "linear", "sigmoid", "hard_sigmoid", "tanh", "absolute", "softplus", "softsign", "elu", "prelu",
         "relun", "power", "exponential", "logarithm" or "gelu"; PyTorch's spellings "identity", "leaky_relu",
-        "hardsigmoid", "abs", "relu6", "exp" and "log" are taken as well, here and for ``activation=``.
+        "hardsigmoid", "abs", "relu6", "exp" and "log" are also accepted, here and for ``activation=``.
     a, b, c : float, optional
-        Parameters of the formula, which the docstring of the neuron kernel of that type gives; kept in single
-        precision. None: the default of the name, PyTorch's where PyTorch has the function: a = 0.01 for "leaky_relu";
+        Parameters of the formula, which is in the docstring of that type's neuron kernel; stored in single
+        precision. None: the default of the type, PyTorch's if PyTorch has the function: a = 0.01 for "leaky_relu";
         a = 1/6, b = 0.5 for both spellings of the hard sigmoid; a = 0, b = 6 for "relu6" and "relun"; a = 0 for "relu";
         1, 0 for "linear"; 1, 1 for "tanh" and "softplus"; 1 for "elu"; 1, 0, 1 for "power"; 1, 0, -1 (base e) for
         "exponential" and "logarithm".
     data : sequence of float, optional
-        PReLU: one slope per channel.
+        For "prelu": one slope per channel.
 
     Raises
     ------
@@ -157,20 +157,22 @@ class ConvolutionDescriptor(_core._ConvolutionDescriptor, _Descriptor):
     in_channels, out_channels : int, >= 1
         Channels of source and result, of all groups together.
     stride, dilation : int or (int, int), pixels, >= 1, default 1
+        Step of the window on the source, and spacing of its taps.
     groups : int, >= 1, default 1
         Each group has a multiple of 4 input and output channels.
     depthwise : bool, default False
-        One filter per channel; weights (C, H, W, 1), groups stays 1.
+        One filter per channel: weights have shape (C, H, W, 1), and groups is 1.
     sub_pixel_scale_factor : int, >= 1, default 1
-    activation : str, NeuronDescriptor, neuron kernel or None
+        Depth-to-space factor r: r * r groups of result channels become r x r pixels.
+    activation : str, NeuronDescriptor, neuron kernel or None, default None
     batch_norm : BatchNorm, optional
-        Of as many values as there are output channels.
+        Folded into the weights; one value per output channel.
 
     Raises
     ------
     ValueError
         "ConvolutionDescriptor: batch_norm has 7 values; out_channels is 8.", 'activation ("swish") is not one of ...'
-        Numbers that do not fit each other are refused where a kernel is made of them:
+        Inconsistent numbers raise where a kernel is made from the descriptor:
         "data source: groups (3) does not divide in_channels (4) and out_channels (8)."
     TypeError
         "ConvolutionDescriptor: kernel_size (1.5) is not an integer or a pair (height, width).",

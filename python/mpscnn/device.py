@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Device(_core._Device):
     """A Metal device with its own command queue.
 
-    ``Device()`` is the system's default device; ``Device.all()`` lists all of them. Devices are equal when they are the
-    same one.
+    ``Device()`` is the system's default device; ``Device.all()`` lists all of them. Two objects of the same device
+    compare equal.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Device(_core._Device):
     RuntimeError
         "Device: this machine has no Metal device."
     NotImplementedError
-        "Device: ... has memory of its own, ...": arrays and buffers are the CPU's, and the GPU must see them.
+        "Device: ... has memory of its own, ...": the GPU must be able to access arrays and buffers in CPU memory.
 
     Source
     ------
@@ -51,7 +51,7 @@ class Device(_core._Device):
 
     @staticmethod
     def all() -> list[Device]:
-        """Return all devices whose memory is the CPU's, the default one first."""
+        """Return all devices that share the CPU's memory, the default one first."""
         return _core._Device._all()
 
     def reset_peak_bytes(self) -> None:
@@ -67,11 +67,11 @@ class Device(_core._Device):
 class CommandBuffer(_core._CommandBuffer):
     """A list of encoded kernels that the device runs in order.
 
-    As a context manager it commits and waits on exit, unless an exception is on its way: then nothing is run.
+    As a context manager it commits and waits on exit; if the block raises an exception, nothing is run.
 
     Parameters
     ----------
-    device : Device, optional
+    device : Device, default Device()
     label : str, optional
         Name in errors and traces.
 
@@ -80,9 +80,9 @@ class CommandBuffer(_core._CommandBuffer):
     TypeError
         "label (int) is not a str.", "CommandBuffer: handler (int) is not callable."
     RuntimeError
-        "CommandBuffer: 64 command buffers of the device are open, the maximum: ..." (made, neither committed nor
-        dropped), "CommandBuffer: commit() was called already; ...", "CommandBuffer: wait() was called before
-        commit().", and from ``wait()`` whatever the device says when the work has failed.
+        "CommandBuffer: 64 command buffers of the device are open, the maximum: ..." (neither committed nor
+        freed), "CommandBuffer: commit() was called already; ...", "CommandBuffer: wait() was called before commit().",
+        and from ``wait()`` the device's error message if the work has failed.
 
     Source
     ------
@@ -95,7 +95,7 @@ class CommandBuffer(_core._CommandBuffer):
         super().__init__(device, label)
 
     def commit(self) -> None:
-        """Submit the work to the device; once. Other Python threads run meanwhile."""
+        """Submit the work to the device, only once; the GIL is released meanwhile."""
         self._commit()
 
     def wait(self) -> None:
@@ -103,9 +103,9 @@ class CommandBuffer(_core._CommandBuffer):
         self._wait()
 
     def add_completed_handler(self, handler: Callable[[], object]) -> None:
-        """Call ``handler()`` when the work is done, on a thread of the device or one that waits; before commit().
+        """Register a function that is called when the work is done, on a device thread or a waiting one.
 
-        Exceptions of the handler go to sys.unraisablehook.
+        Call this before commit(). Exceptions of the handler go to sys.unraisablehook.
         """
         self._add_completed_handler(handler)
 

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 class Image(_core._Image, ArrayLike):
     """Pixels on the device: N images of H x W pixels of C channels.
 
-    ``Image(shape, dtype)`` makes one with undefined contents, ``Image.from_array(x)`` one that shows an array.
+    ``Image(shape, dtype)`` has undefined contents, ``Image.from_array(x)`` has the pixels of an array.
 
     Parameters
     ----------
     shape : (int, int, int, int), >= 1
         N, H, W, C.
     dtype : dtype, default float32
-        float32, float16, or uint8 and uint16, whose values the device sees as 0...1.
-    device : Device, optional
+        float32, float16, uint8 or uint16; kernels read the integers as 0...1.
+    device : Device, default Device()
 
     Sharing
     -------
     ``memoryview(image)`` is a view of the pixels, shape (N, H, W, C), if the image shares the memory of an array, as
     all images of a device with shares_images do unless they are temporary; otherwise it raises BufferError.
-    ``np.asarray(image)`` is a view or a copy.
+    ``np.asarray(image)`` is a view if possible, otherwise a copy.
 
     Raises
     ------
@@ -67,15 +67,15 @@ class Image(_core._Image, ArrayLike):
     def from_array(
         x: t.Array, layout: t.ImageLayout = "NHWC", *, copy: bool | None = None, device: Device | None = None
     ) -> Image:
-        """Return an image of an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
+        """Return an image with the pixels of an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
 
         Parameters
         ----------
         x : array, shape (N, H, W, C), or (N, C, H, W) with layout "NCHW"
-        layout : "NHWC" or "NCHW"
+        layout : "NHWC" or "NCHW", default "NHWC"
         copy : bool, optional
-            None shares the memory if it can, True copies, False shares or raises BufferError with the reason.
-        device : Device, optional
+            None shares the memory if possible, True copies, False shares or raises BufferError with the reason.
+        device : Device, default Device()
         """
         return _core._Image._from_array(x, layout, copy, device)
 
@@ -86,10 +86,10 @@ class Image(_core._Image, ArrayLike):
 
     @staticmethod
     def most_images(channels: SupportsIndex) -> int:
-        """Return the max number of images of so many channels that one Image holds.
+        """Return the max number of images with the given number of channels that one Image holds.
 
         On macOS an MPSImage has 2048 slices of four channels; larger batches are processed in chunks. On Linux only
-        memory limits the number: 2147483647. 0: too many channels for a single image.
+        memory limits the number, and the result is 2147483647. 0: not even a single image has so many channels.
         """
         return _core._Image._most_images(channels)
 
@@ -100,16 +100,16 @@ class Image(_core._Image, ArrayLike):
     def numpy(self, layout: t.ImageLayout = "NHWC", *, out: Any = None, copy: bool | None = None) -> Any:
         """Return the pixels as an array: a view if the image shares an array's memory (copy=None), else a copy.
 
-        ``out`` is written in place (any strides) and returned. copy=False raises BufferError rather than copy.
+        ``out`` is written in place (any strides) and returned. copy=False raises BufferError if a copy is needed.
         """
         return self._numpy(layout, out, copy)
 
     def write(self, x: t.Array, layout: t.ImageLayout = "NHWC") -> None:
-        """Replace the pixels; shape and dtype must be the image's."""
+        """Replace the pixels by those of an array of the image's shape and dtype."""
         self._write(x, layout)
 
     def channels(self, first: SupportsIndex, count: SupportsIndex) -> Image:
-        """Return a view of consecutive channels; both numbers are multiples of 4, or the rest."""
+        """Return a view of consecutive channels; both numbers are multiples of 4, or ``count`` is all that remain."""
         return self._channels(first, count)
 
     def _memory(self, copy: bool | None) -> NDArray[Any]:
@@ -133,18 +133,18 @@ class ImageConversion(_core._ImageConversion):
     dtype : dtype, default float32
         Of the result: float32, float16, uint8 or uint16.
     source_alpha, destination_alpha : "non_premultiplied", "alpha_is_one" or "premultiplied"
-        The meaning of channel 3 of images of four channels. The default leaves all channels as they are; "alpha_is_one"
-        ignores it in the source, and puts the result on the background and makes it 1.
+        Meaning of channel 3 in images of four channels. Default for both: "non_premultiplied", which changes nothing.
+        "alpha_is_one" ignores it in the source; in the result it is 1, with the image drawn over the background.
     background_color : (float, float, float), default black
         The color that shows through where alpha is below 1.
     offset : (y, x) or (y, x, image), pixels, optional
-        Source pixel, and first source image, under the first pixel that is written; None: (0, 0, 0).
+        Source position of the first pixel that is written; None: (0, 0, 0).
     clip_rect : ((y, x, image), (height, width, images)), pixels, optional
-        Part of the destination that is written; None: all of it. The other pixels are kept, so that it needs ``out``,
-        which may then be of another size than x.
-    edge_mode : "zero" or "clamp"
+        Part of the destination that is written; None: all of it. The other pixels are kept, so ``out`` is required; it
+        may have another size than x.
+    edge_mode : "zero" or "clamp", default "zero"
         Pixels outside of the source: zero, or the nearest pixel.
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -190,15 +190,15 @@ class ImageConversion(_core._ImageConversion):
     @overload
     def __call__(self, x: t.Array, out: _Out) -> _Out: ...
     def __call__(self, x: Any, out: Any = None) -> Any:
-        """Convert and wait.
+        """Convert images and wait for the result.
 
         Parameters
         ----------
         x : array, shape (N, H, W, C), or Image
             float32, float16, uint8 or uint16.
-        out : array or Image of x's shape and of dtype, optional
-            Written in place and returned; with ``clip_rect`` only in part, and of any height, width and number of
-            images.
+        out : array or Image of x's shape, with the dtype of the conversion, optional
+            Written in place and returned. With ``clip_rect`` only that part is written, and height, width and number of
+            images may differ from x's.
 
         Returns
         -------
@@ -217,9 +217,9 @@ class ImageConversion(_core._ImageConversion):
             Not committed yet.
         x : Image
         out : Image, optional
-            Destination.
+            Destination; None: a new image.
         temporary : bool, default False
-            The result is read on this command buffer only, never by the CPU.
+            Only kernels on this command buffer can read the result, not the CPU.
 
         Returns
         -------
@@ -230,17 +230,17 @@ class ImageConversion(_core._ImageConversion):
 
     @property
     def source_alpha(self) -> t.AlphaType:
-        """The meaning of channel 3 of the source."""
+        """Meaning of channel 3 of the source."""
         return cast("t.AlphaType", self._source_alpha)
 
     @property
     def destination_alpha(self) -> t.AlphaType:
-        """The meaning of channel 3 of the result."""
+        """Meaning of channel 3 of the result."""
         return cast("t.AlphaType", self._destination_alpha)
 
     @property
     def offset(self) -> tuple[int, int] | tuple[int, int, int] | None:
-        """(y, x), (y, x, image) or None: source pixel under the first that is written."""
+        """(y, x), (y, x, image) or None: source position of the first pixel that is written."""
         return cast("tuple[int, int] | tuple[int, int, int] | None", self._get("offset"))
 
     @offset.setter

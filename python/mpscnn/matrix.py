@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 class Matrix(_core._Matrix, ArrayLike):
     """Rows of numbers that the device and NumPy share.
 
-    ``Matrix(rows, columns)`` is zero-filled, ``Matrix.from_array(x)`` shows an array.
+    ``Matrix(rows, columns)`` is zero-filled, ``Matrix.from_array(x)`` has the numbers of an array.
 
     Parameters
     ----------
     rows, columns : int, >= 1
     dtype : dtype, default float32
         float32, float16, uint8, uint16, int32 or uint32.
-    device : Device, optional
+    device : Device, default Device()
 
     Sharing
     -------
-    ``matrix.numpy()``, ``np.asarray(matrix)``, ``memoryview(matrix)`` and ``torch.from_dlpack(matrix)`` see the
-    matrix's own memory, shape (rows, columns), writable, and hold the matrix.
+    ``matrix.numpy()``, ``np.asarray(matrix)``, ``memoryview(matrix)`` and ``torch.from_dlpack(matrix)`` return writable
+    views of the matrix's memory, shape (rows, columns), which keep the matrix alive.
 
     Raises
     ------
@@ -66,15 +66,15 @@ class Matrix(_core._Matrix, ArrayLike):
 
     @staticmethod
     def from_array(x: t.Array, *, copy: bool | None = None, device: Device | None = None) -> Matrix:
-        """Return a matrix of an array of shape (rows, columns).
+        """Return a matrix with the numbers of an array.
 
         Parameters
         ----------
         x : array, shape (rows, columns)
         copy : bool, optional
-            None shares the memory if it can, True copies, False shares or raises BufferError with the reason: as for
-            Buffer, the array is C-contiguous, writable and on whole pages.
-        device : Device, optional
+            None shares the memory if possible, True copies, False shares or raises BufferError with the reason. As for
+            Buffer, the array must be C-contiguous, writable and occupy whole pages to be shared.
+        device : Device, default Device()
         """
         copy = None if copy is None else _checks.boolean(copy, "copy")
         if not copy:
@@ -97,7 +97,7 @@ class Matrix(_core._Matrix, ArrayLike):
     ) -> Matrix:
         """Return a matrix that is valid on one command buffer, until its read_count is 0 (MPSTemporaryMatrix).
 
-        It is never read by the CPU.
+        The CPU cannot read it.
         """
         return _core._Matrix._temporary(command_buffer, rows, columns, dtype)
 
@@ -112,11 +112,11 @@ class ImageCopyToMatrix(_core._ImageCopyToMatrix):
 
     Parameters
     ----------
-    layout : "CHW" or "HWC"
+    layout : "CHW" or "HWC", default "CHW"
         Order of the values in a row.
     origin : (int, int), default (0, 0)
         Row and column of the first value of the first image.
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -141,14 +141,14 @@ class ImageCopyToMatrix(_core._ImageCopyToMatrix):
         return cast("t.RowLayout", self._layout)
 
     def __call__(self, x: Image, out: Matrix | None = None) -> Matrix:
-        """Copy and wait.
+        """Copy and wait for the result.
 
         Parameters
         ----------
         x : Image
         out : Matrix, optional
-            Of x's dtype; written in place and returned. Without it a new one that ends with the last value, zero
-            elsewhere.
+            Matrix of x's dtype, written in place and returned. None: a new matrix that ends with the last copied value
+            and is zero elsewhere.
         """
         return self._call(x, out)
 
@@ -158,7 +158,7 @@ class ImageCopyToMatrix(_core._ImageCopyToMatrix):
         """Append the copy to a command buffer.
 
         The result may be read when the command buffer has completed; a temporary one on that command buffer only, as
-        often as its read_count says (1).
+        many times as its read_count (1).
         """
         return self._encode(command_buffer, x, out, temporary)
 
@@ -169,11 +169,11 @@ class MatrixCopyToImage(_core._MatrixCopyToImage):
 
     Parameters
     ----------
-    layout : "CHW" or "HWC"
+    layout : "CHW" or "HWC", default "CHW"
         Order of the values in a row.
     origin : (int, int), default (0, 0)
         Row and column of the first value of the first image.
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -198,13 +198,13 @@ class MatrixCopyToImage(_core._MatrixCopyToImage):
         return cast("t.RowLayout", self._layout)
 
     def __call__(self, x: Matrix, out: Image) -> Image:
-        """Copy and wait.
+        """Copy and wait for the result.
 
         Parameters
         ----------
         x : Matrix
         out : Image
-            Of x's dtype; written and returned. Its shape says how the rows are read.
+            Image of x's dtype, written and returned. Its shape determines how the rows are read.
         """
         self._call(x, out)
         return out

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a device in bytes: ``mpscnn.memory.current()``, ``peak()``, ``cached()``.
 
-Counts images and buffers that the device allocates: images between the kernels of networks, temporary images, scratch.
-Does not count memory that images share with arrays (on Linux all images that Python makes or is given), nor weights in
-the process's own memory.
+The numbers include images and buffers that the device allocates: images between the kernels of networks, temporary
+images, scratch. They do not include memory that images share with arrays (on Linux all images that Python makes or
+receives), nor weights in the process's own memory.
 """
 
 from __future__ import annotations

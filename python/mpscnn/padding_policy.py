@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class PaddingPolicy(ABC):
-    """Size of a kernel's result and positions of its windows, requested by MPS through its MPSNNPadding protocol.
+    """User-defined size of a kernel's result and positions of its windows, which MPS requests (protocol MPSNNPadding).
 
     Derive from it and pass an object as ``padding``, wherever "same" is allowed. ``destination()`` is called whenever a
     shape is needed or a kernel is encoded, on the calling thread: once by ``encode(..., temporary=True)``, twice by
-    ``kernel(x)`` and by other encodes that make their result, which must get equal answers. Arrays of more images than
-    an Image holds are run in chunks, with a call for each chunk. Exceptions reach the caller. The policy may read
-    properties of the kernel but must not call or encode it.
+    ``kernel(x)`` and by other encodes that make their result; both calls must return the same. Arrays of more images
+    than an Image holds are run in chunks, with a call for each chunk. Exceptions are raised to the caller. The policy
+    may read properties of the kernel but must not call or encode it.
 
     A kernel's ``offset``, if set, overrides the policy's. ``copy.copy(kernel)`` shares the policy,
     ``copy.deepcopy(kernel)`` and pickles copy it.
@@ -29,7 +29,7 @@ class PaddingPolicy(ABC):
     Attributes
     ----------
     padding_method : str or tuple of str, default "size_valid_only"
-        Flags of MPSNNPaddingMethod, from which MPS computes the suggestion; at most one from each line.
+        Flags of MPSNNPaddingMethod, from which MPS computes ``suggested``; at most one from each line.
 
         "size_valid_only", "size_same", "size_full"
         "align_centered", "align_top_left", "align_bottom_right"
@@ -37,7 +37,7 @@ class PaddingPolicy(ABC):
 
     Raises
     ------
-    Whatever ``destination()`` raises, and
+    Any exception of ``destination()``, and
     ValueError
         'Convolution: padding policy Full: height (0) is less than the minimum (1).', "... width (20000) is greater than
         the maximum (16384).", "... len(shape) (3) is not 4 (N, H, W, C)."
@@ -55,7 +55,7 @@ class PaddingPolicy(ABC):
     --------
     >>> import mpscnn, numpy as np
     >>> class Full(mpscnn.PaddingPolicy):
-    ...     '''Every pixel whose window sees the source: PyTorch's padding of kernel_size - 1.'''
+    ...     '''Every pixel whose window overlaps the source: PyTorch's padding of kernel_size - 1.'''
     ...
     ...     def destination(self, kernel, sources, suggested):
     ...         n, h, w, c = suggested  # as with padding 0
@@ -84,25 +84,25 @@ class PaddingPolicy(ABC):
             The kernel that is encoded; ``kernel_size``, ``stride`` and ``dilation`` can be read.
         sources : list of (N, H, W, C)
         suggested : (N, H, W, C)
-            MPS's suggestion by ``padding_method``; H and W may be less than 1 if the window is larger than the source.
+            The shape by ``padding_method``; H and W may be less than 1 if the window is larger than the source.
 
         Returns
         -------
         shape : (N, H, W, C), pixels
-            N equals the suggestion's, H and W are 1 to 16384. C is at least the suggestion's; additional channels are
-            not written and have undefined values.
+            N is that of ``suggested``, H and W are 1 to 16384. C is at least that of ``suggested``; additional channels
+            are not written and have undefined values.
         offset : (y, x), pixels, or None
             Source pixel under the centre of the first window, where the centre of k taps is tap k // 2: with p rows of
-            padding at the top and e = (kernel_size - 1) * dilation + 1, y is e // 2 - p. For a transposed convolution,
-            whose kernelOffset it is, y is k // 2 - k + 1 + p for p rows cropped at the top. None: the suggestion's
-            offset.
+            padding at the top and e = (kernel_size - 1) * dilation + 1, y is e // 2 - p. For a transposed convolution
+            it is Apple's kernelOffset, and y is k // 2 - k + 1 + p for p rows cropped at the top. None: the offset by
+            ``padding_method``.
         """
 
 
 def _destination(
     policy: t.PaddingPolicy, kernel_name: str, kernel: UnaryKernel, sources: list[Any], suggested: Any
 ) -> tuple[int, ...]:
-    """Return the policy's shape, and its offset behind it if there is one. Called by the core."""
+    """Return the policy's shape, followed by its offset if there is one. Called by the core."""
     who = f"{kernel_name}: padding policy {type(policy).__name__}"
     answer = policy.destination(kernel, sources, suggested)
     shape, offset = answer, None

@@ -42,16 +42,16 @@ def _buffer(values: Any, name: str, device: Device | None, any_rank: bool = Fals
 class ConvolutionWeightsAndBiasesState(_core._ConvolutionWeightsAndBiasesState):
     """Weights and biases of a convolution in device memory.
 
-    ``kernel.export_weights(command_buffer)`` makes one, ``kernel.reload(command_buffer, state)`` takes one.
+    ``kernel.export_weights(command_buffer)`` returns one, ``kernel.reload(command_buffer, state)`` reads one.
 
     Parameters
     ----------
-    weights : Buffer, array or sequence, shape (O, kH, kW, I / groups) or any of as many elements
-        In MPS's order, those of a transposed convolution rotated. A Buffer is used as it is, float32; anything else is
-        copied into a new one as float32.
+    weights : Buffer, array or sequence, shape (O, kH, kW, I / groups) or any shape with as many elements
+        In MPS's order; those of a transposed convolution are rotated. A Buffer of float32 numbers is used in place;
+        anything else is copied into a new one as float32.
     biases : Buffer, array or sequence, shape (O,), optional
-        None: the kernel has none afterwards.
-    device : Device, optional
+        None: a kernel that reads the state has no biases afterwards.
+    device : Device, default Device()
 
     Raises
     ------
@@ -91,7 +91,7 @@ class ConvolutionWeightsAndBiasesState(_core._ConvolutionWeightsAndBiasesState):
 
     @property
     def weights(self) -> NDArray[np.float32]:
-        """float32, writable: a view of the buffer, which work that is committed may read or write.
+        """float32, writable: a view of the buffer, which committed work may read or write.
 
         Exported weights have shape (O, kH, kW, I / groups), others one axis.
         """
@@ -115,8 +115,8 @@ class NormalizationGammaAndBetaState(_core._NormalizationGammaAndBetaState):
     Parameters
     ----------
     gamma, beta : Buffers, arrays or sequences, shape (C,)
-        Buffers are used as they are, float32; anything else is copied into a new one as float32.
-    device : Device, optional
+        Buffers of float32 numbers are used in place; anything else is copied into a new one as float32.
+    device : Device, default Device()
 
     Raises
     ------
@@ -147,12 +147,12 @@ class NormalizationGammaAndBetaState(_core._NormalizationGammaAndBetaState):
 
     @property
     def gamma(self) -> NDArray[np.float32]:
-        """Shape (C,), float32, writable: a view of the buffer, which work that is committed may read."""
+        """Shape (C,), float32, writable: a view of the buffer, which committed work may read."""
         return self._gamma.numpy("float32")
 
     @property
     def beta(self) -> NDArray[np.float32]:
-        """Shape (C,), float32, writable: a view of the buffer, which work that is committed may read."""
+        """Shape (C,), float32, writable: a view of the buffer, which committed work may read."""
         return self._beta.numpy("float32")
 
     def __repr__(self) -> str:
@@ -166,8 +166,8 @@ class NormalizationMeanAndVarianceState(_core._NormalizationMeanAndVarianceState
     Parameters
     ----------
     mean, variance : Buffers, arrays or sequences, shape (C,)
-        Buffers are used as they are, float32; anything else is copied into a new one as float32.
-    device : Device, optional
+        Buffers of float32 numbers are used in place; anything else is copied into a new one as float32.
+    device : Device, default Device()
 
     Raises
     ------
@@ -197,12 +197,12 @@ class NormalizationMeanAndVarianceState(_core._NormalizationMeanAndVarianceState
 
     @property
     def mean(self) -> NDArray[np.float32]:
-        """Shape (C,), float32, writable: a view of the buffer, which work that is committed may read."""
+        """Shape (C,), float32, writable: a view of the buffer, which committed work may read."""
         return self._mean.numpy("float32")
 
     @property
     def variance(self) -> NDArray[np.float32]:
-        """Shape (C,), float32, writable: a view of the buffer, which work that is committed may read."""
+        """Shape (C,), float32, writable: a view of the buffer, which committed work may read."""
         return self._variance.numpy("float32")
 
     def __repr__(self) -> str:
@@ -213,15 +213,15 @@ class NormalizationMeanAndVarianceState(_core._NormalizationMeanAndVarianceState
 class BatchNormalizationState(_core._BatchNormalizationState):
     """Mean and variance of a batch.
 
-    ``BatchNormalizationStatistics()(x)`` makes one, and adds to one that it is given;
-    ``BatchNormalization(gamma)(x, state)`` normalizes with it. The next statistics after that begin a new batch, so
-    that one state serves a whole training. It belongs to the device: nothing goes through the CPU until ``mean`` or
-    ``variance`` is read.
+    ``BatchNormalizationStatistics()(x)`` returns one, or accumulates into a given one;
+    ``BatchNormalization(gamma)(x, state)`` normalizes with it. Statistics that are encoded after that begin a new
+    batch, so one state can be reused for all steps of a training. It is in device memory: nothing is copied to the CPU
+    until ``mean`` or ``variance`` is read.
 
     Parameters
     ----------
     channels : int, >= 1
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -253,7 +253,7 @@ class BatchNormalizationState(_core._BatchNormalizationState):
         super().__init__(channels, device)
 
     def reset(self) -> None:
-        """Start a new batch with the statistics that are encoded next."""
+        """Begin a new batch: the statistics that are encoded next are not added to earlier ones."""
         self._reset()
 
 
@@ -261,14 +261,14 @@ class BatchNormalizationState(_core._BatchNormalizationState):
 class GradientState(_core._GradientState):
     """State that a forward kernel passes to its gradient kernel.
 
-    ``y, state = kernel.encode(commands, x, with_state=True)`` makes one,
-    ``kernel.gradient.encode(commands, grad_y, x, state)`` takes it, once. It holds the geometry of the forward encode,
-    and the gradients with respect to parameters that the gradient kernel computes: the sums over all images, in memory
-    of the device that NumPy sees without a copy.
+    ``y, state = kernel.encode(commands, x, with_state=True)`` returns one,
+    ``kernel.gradient.encode(commands, grad_y, x, state)`` uses it, once. It contains the geometry of the forward encode
+    and the gradients with respect to parameters that the gradient kernel computes. These are sums over all images, in
+    device memory that NumPy accesses without a copy.
 
-    Parts of one batch share the state of a convolution: ``conv.encode(commands, part, with_state=state)`` joins it,
-    before any gradient has used it, with a source that differs in the number of images at most. The gradient kernel
-    then takes it once for each part, in any order.
+    Chunks of one batch share the state of a convolution: ``conv.encode(commands, chunk, with_state=state)`` adds a
+    chunk, before any gradient kernel has used the state. Chunks may differ only in the number of images. The gradient
+    kernel then uses the state once for each chunk, in any order.
 
     Raises
     ------
