@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses: of predictions and labels, with their gradients."""
+"""Losses of predictions with respect to labels, and their gradients."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _Out = TypeVar("_Out")
 class LossLabels(_core._LossLabels):
     """Targets of a loss: labels and weights, and storage for the result.
 
-    Arrays are copied into images of the device; ``write()`` puts the next batch there. Images are used as they are, so
-    that kernels may compute them.
+    Arrays are copied into images of the device; ``write()`` copies the next batch into the same images. Images are used
+    in place, so kernels may compute them.
 
     Parameters
     ----------
     labels : array or sequence, or Image, shape (N, H, W, C)
-        Of the shape of the predictions; numbers of any floating point type, copied as float32. Integers are class
-        numbers, 0...number_of_classes - 1, of shape (N,) for images of one pixel or (N, H, W): they become 1 for the
+        Floating point numbers in the shape of the predictions, copied as float32. Integers are class numbers,
+        0...number_of_classes - 1, of shape (N,) for images of one pixel or (N, H, W); they are encoded as 1 for the
         class and 0 for the others.
     weights : as labels, optional
-        Factors of each value's loss and gradient, which take the place of the loss's ``weight``. Those of class numbers
-        may have the shape of these: one for all channels of a pixel.
+        Factor of each value's loss and gradient, in place of the loss's ``weight``. If labels are class numbers,
+        weights may have their shape: one weight for all channels of a pixel.
     number_of_classes : int, >= 1, channels, optional
-        Needed where labels are class numbers.
+        Required if labels are class numbers.
     loss_shape : (int, int, int), optional
-        H, W, C of an image's loss: (1, 1, 1), the default, for losses that are reduced; that of the labels for
+        H, W, C of the loss of an image: (1, 1, 1), the default, for losses that are reduced; H, W, C of the labels for
         reduction "none".
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -57,7 +57,7 @@ class LossLabels(_core._LossLabels):
 
     Source
     ------
-    MPSNeuralNetwork/MPSCNNLoss.h, MPSCNNLossLabels; an object of Apple's for each image.
+    MPSNeuralNetwork/MPSCNNLoss.h, MPSCNNLossLabels; one of Apple's objects for each image.
 
     Examples
     --------
@@ -96,12 +96,12 @@ class LossLabels(_core._LossLabels):
     def write(self, labels: t.Array | t.Nested, weights: t.Array | t.Nested | None = None) -> None:
         """Replace labels and weights by those of another batch of the same shape.
 
-        Raises RuntimeError while a command buffer that uses them has not completed, ValueError for labels in Images.
+        Raise RuntimeError while a command buffer that uses them has not completed, ValueError for labels in Images.
 
         Parameters
         ----------
         labels, weights : arrays or sequences
-            As of the constructor; weights if and only if the object has some.
+            As in the constructor; weights if and only if the object has weights.
         """
         self._write(*_label_arrays("LossLabels.write", labels, weights, self.shape[3]))
 
@@ -162,7 +162,7 @@ def _one_hot(who: str, numbers: NDArray[Any], classes: int) -> NDArray[np.float3
 
 
 class _OfLabels:
-    """Methods of the losses that take LossLabels."""
+    """Mixin with the methods of losses that take LossLabels."""
 
     _TAKES_CLASS_NUMBERS = True
 
@@ -204,25 +204,24 @@ class _OfLabels:
     ) -> tuple[NDArray[np.float32], _Out]: ...
 
     def __call__(self, x: Any, labels: Any, weights: Any = None, *, out: Any = None) -> Any:
-        """Compute loss and gradient, and wait.
+        """Compute loss and gradient, and wait for the results.
 
         Parameters
         ----------
         x : array, shape (N, H, W, C), or Image
             Predictions.
         labels : LossLabels, array or sequence
-            Arrays as LossLabels takes them; class numbers (not of YOLOLoss) are of as many classes as x has
-            channels.
+            Arrays as in LossLabels; class numbers (not for YOLOLoss) are less than the number of channels of x.
         weights : array or sequence, optional
-            Beside labels that are arrays.
+            Only with labels that are arrays; see LossLabels.
         out : array or Image of x's shape, float32 or float16, optional
-            Takes the gradient.
+            Destination of the gradient.
 
         Returns
         -------
         (array, array or Image)
-            The loss, float32, of shape (N, 1, 1, 1), or x's with reduction "none"; and the gradient, as x is, float16
-            where x is float16, else float32.
+            The loss, float32, shape (N, 1, 1, 1), or x's shape with reduction "none"; and the gradient, an array or
+            Image as x is, float16 if x is float16, else float32.
         """
         return self._call(x, self._labels_for(x, labels, weights), out)
 
@@ -267,9 +266,9 @@ class _OfLabels:
             Of x's shape. ``labels.loss`` is the loss when the command buffer has completed; another encode with the
             same object replaces it.
         out : Image, optional
-            Takes the gradient: x's shape, float32 or float16.
+            Destination of the gradient: x's shape, float32 or float16.
         temporary : bool, default False
-            The gradient is read on this command buffer only, never by the CPU.
+            Only kernels on this command buffer can read the gradient, not the CPU.
 
         Returns
         -------
@@ -300,31 +299,31 @@ class Loss(_OfLabels, _core._Loss):
     "kullback_leibler_divergence"  t (log t - y); y are logarithms of probabilities
     =============================  ====================================================================================
 
-    The gradient is that of the sum, whatever the reduction: nothing divides it, neither "mean" nor
-    "sum_by_nonzero_weights". ``weight=1 / N`` gives the gradient of a mean over N.
+    The gradient is that of the sum for every reduction: "mean" and "sum_by_nonzero_weights" divide the loss, but not
+    the gradient. Use ``weight=1 / N`` for the gradient of a mean over N.
 
     Parameters
     ----------
     type : str
-        One of the table's.
-    reduction : "none", "sum", "mean" or "sum_by_nonzero_weights"
-        Of each image's losses to its loss. A mean is over H W C values, that of "softmax_cross_entropy" over H W
-        pixels; "sum_by_nonzero_weights" divides by the number of weights that are not 0. "cosine_distance" has "sum"
-        alone.
+        A type from the table.
+    reduction : "none", "sum", "mean" or "sum_by_nonzero_weights", default "sum"
+        Reduction of an image's losses to one. A mean is over H W C values, that of "softmax_cross_entropy" over H W
+        pixels; "sum_by_nonzero_weights" divides by the number of weights that are not 0. "cosine_distance" supports
+        only "sum".
     weight : float, default 1
-        w of labels without weights.
+        w if the labels have no weights.
     label_smoothing : float, 0 to 1, default 0
-        s in t (1 - s) + s / number_of_classes of "softmax_cross_entropy", and t (1 - s) + s / 2 of
-        "sigmoid_cross_entropy"; the others have none.
+        s: t is replaced by t (1 - s) + s / number_of_classes in "softmax_cross_entropy", and by t (1 - s) + s / 2 in
+        "sigmoid_cross_entropy"; not used by the other types.
     number_of_classes : int, >= 1, default 1
         For label_smoothing.
     epsilon : float, >= 0, default 1e-7
-        Of "log".
+        For "log".
     delta : float, >= 0, default 1
-        Of "huber", in units of y.
+        For "huber", in units of y.
     reduce_across_batch : bool, default False
-        The first image's loss is that of all images, the others' are 0. "none" reduces nothing.
-    device : Device, optional
+        Reduce the losses of all images to that of the first; the others are 0. No effect with reduction "none".
+    device : Device, default Device()
 
     Raises
     ------
@@ -392,16 +391,16 @@ class YOLOLoss(_OfLabels, _core._YOLOLoss):
     each anchor box: its channels are X, Y, W, H, C, F0, F1, ... of the first anchor box, then of the second, and so
     on. Labels have the same channels: the box's centre in its cell (0 to 1), its width and height in cells, more than 0
     where there is an object, and the classes' probabilities. Cells without an object have 0 for all but the classes.
-    The labels of a cell are repeated for each anchor box; which one of them they count for is found here:
+    The labels of a cell are repeated for each anchor box; these rules select the anchor boxes that they apply to:
 
     ==========  =======================================================================================================
     fit         intersection over union of anchor box and label, both with the same centre
     object      label's c > 0, and no other anchor box of the cell fits better, or fit > min_iou_for_object_presence
-    absent      no object, and fit < max_iou_for_object_absence; what is neither costs nothing of its confidence
+    absent      no object, and fit < max_iou_for_object_absence; boxes that are neither have no confidence loss
     iou         of the label and the box (sigmoid(X), sigmoid(Y), exp(W) anchor width, exp(H) anchor height)
     ==========  =======================================================================================================
 
-    The loss of an anchor box is the sum of these terms, and the gradient that of the sum over all; iou is a constant:
+    The loss of an anchor box is the sum of these terms. The gradient is that of the sum over all; iou is constant:
 
     =====================================================  ============================================================
     object                                                 scale_xy xy_loss(sigmoid(X), x), likewise Y;
@@ -411,25 +410,25 @@ class YOLOLoss(_OfLabels, _core._YOLOLoss):
                                                            confidence_loss(C, iou or, without rescore, 1; 0 if absent)
     =====================================================  ============================================================
 
-    Apple's header says little of this; the rest follows a twin of models that run on MPS
+    Apple's header specifies little of this; the rest follows an implementation of models that run on MPS
     (docs/differences_from_apple.md).
 
     Parameters
     ----------
     anchor_boxes : array or sequence, shape (A, 2), > 0
-        Width and height of each, in cells.
+        Width and height of each anchor box, in cells.
     xy_loss, wh_loss, confidence_loss, classes_loss : Loss or str
-        Losses of the terms, by type or as a Loss; its reduction is ignored. Any but "cosine_distance".
-    reduction : "none", "sum", "mean" or "sum_by_nonzero_weights"
-        Of each image's losses to its loss. The gradient is that of the sum.
+        Losses of the terms, each a type or a Loss, whose reduction is ignored. "cosine_distance" is not allowed.
+    reduction : "none", "sum", "mean" or "sum_by_nonzero_weights", default "sum"
+        Reduction of an image's losses to one. The gradient is that of the sum.
     rescore : bool, default True
-        The label of an object's confidence is its iou.
-    scale_xy, scale_wh, scale_no_object, scale_object, scale_class : float
+        The confidence label of an object is its iou, otherwise 1.
+    scale_xy, scale_wh, scale_no_object, scale_object, scale_class : float, default 10, 10, 5, 100 and 2
         Factors of the terms.
-    min_iou_for_object_presence, max_iou_for_object_absence : float, 0 to 1
+    min_iou_for_object_presence, max_iou_for_object_absence : float, 0 to 1, default 0.7 and 0.3
     reduce_across_batch : bool, default False
-        The first image's loss is that of all images, the others' are 0. "none" reduces nothing.
-    device : Device, optional
+        Reduce the losses of all images to that of the first; the others are 0. No effect with reduction "none".
+    device : Device, default Device()
 
     Raises
     ------
@@ -520,14 +519,14 @@ class YOLOLoss(_OfLabels, _core._YOLOLoss):
 
 @_options.attributes
 class ForwardLoss(_core._ForwardLossKernel):
-    """Loss of predictions in an image; LossGradient has its gradient.
+    """Loss of predictions, with labels in images or arrays; LossGradient computes its gradient.
 
-    Labels and weights are images or arrays of the shape of the predictions. The losses are those of Loss.
+    Labels and weights have the shape of the predictions. See Loss for the types and their formulas.
 
     Parameters
     ----------
     type, reduction, weight, label_smoothing, number_of_classes, epsilon, delta, reduce_across_batch : as in Loss
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -605,19 +604,19 @@ class ForwardLoss(_core._ForwardLossKernel):
     ) -> _Out: ...
 
     def __call__(self, x: Any, labels: Any, weights: Any = None, *, out: Any = None) -> Any:
-        """Compute the loss and wait.
+        """Compute the loss and wait for the result.
 
         Parameters
         ----------
         x, labels, weights : arrays or Images, shape (N, H, W, C)
-            weights may be left out.
+            weights are optional.
         out : array or Image of the result's shape, float32 or float16, optional
 
         Returns
         -------
         array or Image, as x is
-            Shape (N, 1, 1, 1), or x's with reduction "none"; float32. With reduce_across_batch the sum is the first
-            image's, and the others are 0.
+            Shape (N, 1, 1, 1), or x's with reduction "none"; float32. With reduce_across_batch the first image has the
+            sum, and the others are 0.
         """
         return self._call({"x": x, "labels": labels, "weights": weights}, out)
 
@@ -638,11 +637,11 @@ class ForwardLoss(_core._ForwardLossKernel):
         command_buffer : CommandBuffer
             Not committed yet.
         x, labels, weights : Image
-            Of one shape; weights may be left out.
+            All have the same shape; weights are optional.
         out : Image, optional
-            Takes the loss.
+            Destination of the loss; None: a new image.
         temporary : bool, default False
-            The result is read on this command buffer only, never by the CPU.
+            Only kernels on this command buffer can read the result, not the CPU.
 
         Returns
         -------
@@ -661,15 +660,15 @@ class ForwardLoss(_core._ForwardLossKernel):
 class LossGradient(_core._ForwardLossKernel):
     """Gradient of a ForwardLoss with respect to predictions or labels.
 
-    The derivative of the weighted losses, times the gradient that comes in. Nothing divides it, whatever the reduction
-    of the ForwardLoss: it is that of a sum.
+    The result is the derivative of the weighted losses, times the incoming gradient. It is that of a sum for every
+    reduction of the ForwardLoss.
 
     Parameters
     ----------
     type, weight, label_smoothing, number_of_classes, epsilon, delta : as in the ForwardLoss
     compute_label_gradients : bool, default False
-        With respect to the labels, not to the predictions.
-    device : Device, optional
+        Compute the gradient with respect to the labels, not to the predictions.
+    device : Device, default Device()
 
     Raises
     ------
@@ -750,7 +749,7 @@ class LossGradient(_core._ForwardLossKernel):
     ) -> _Out: ...
 
     def __call__(self, grad: Any, x: Any, labels: Any, weights: Any = None, *, out: Any = None) -> Any:
-        """Compute the gradient and wait.
+        """Compute the gradient and wait for the result.
 
         Parameters
         ----------
@@ -763,7 +762,7 @@ class LossGradient(_core._ForwardLossKernel):
         Returns
         -------
         array or Image, as grad is
-            x's shape; float16 where x is float16, else float32.
+            x's shape; float16 if x is float16, else float32.
         """
         return self._call({"grad": grad, "x": x, "labels": labels, "weights": weights}, out)
 
@@ -788,9 +787,9 @@ class LossGradient(_core._ForwardLossKernel):
         x, labels, weights : Image, shape (N, H, W, C)
             The sources of the ForwardLoss.
         out : Image, optional
-            Takes the gradient.
+            Destination of the gradient; None: a new image.
         temporary : bool, default False
-            The result is read on this command buffer only, never by the CPU.
+            Only kernels on this command buffer can read the result, not the CPU.
 
         Returns
         -------
@@ -811,7 +810,7 @@ class InitialGradient(_core._ForwardLossKernel):
 
     Parameters
     ----------
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -861,7 +860,7 @@ class InitialGradient(_core._ForwardLossKernel):
     ) -> _Out: ...
 
     def __call__(self, x: Any, *, out: Any = None) -> Any:
-        """Compute the ones and wait.
+        """Return ones in the shape of x.
 
         Parameters
         ----------
@@ -871,7 +870,7 @@ class InitialGradient(_core._ForwardLossKernel):
         Returns
         -------
         array or Image, as x is
-            x's shape; float16 where x is float16, else float32.
+            x's shape; float16 if x is float16, else float32.
         """
         return self._call({"x": x}, out)
 
@@ -883,7 +882,7 @@ class InitialGradient(_core._ForwardLossKernel):
         out: Image | None = None,
         temporary: bool = False,
     ) -> Image:
-        """Append the ones to a command buffer.
+        """Append the fill with ones to a command buffer.
 
         Parameters
         ----------
@@ -892,7 +891,7 @@ class InitialGradient(_core._ForwardLossKernel):
         x : Image
         out : Image, optional
         temporary : bool, default False
-            The result is read on this command buffer only, never by the CPU.
+            Only kernels on this command buffer can read the result, not the CPU.
 
         Returns
         -------

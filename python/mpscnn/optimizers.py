@@ -41,10 +41,10 @@ class Optimizer(_core._Optimizer):
         g = g + regularization_scale * sign(value)  with regularization="l1"
         g = g + regularization_scale * value        with regularization="l2"; PyTorch's weight_decay
 
-    and then the optimizer's own formula. The state between steps belongs to an OptimizerState, made once for each
-    Buffer or layer: steps allocate no device memory. One optimizer serves any number of them.
+    and then the optimizer's own formula. The state between steps is in an OptimizerState, made once for each Buffer or
+    layer; steps allocate no device memory. One optimizer can be used with any number of OptimizerStates.
 
-    The gradients of a batch are sums over its images. For their mean, set gradient_rescale to 1 / images.
+    The gradients of a batch are sums over its images. For their mean, set gradient_rescale to 1 / number of images.
 
     Attributes
     ----------
@@ -59,8 +59,8 @@ class Optimizer(_core._Optimizer):
     Raises
     ------
     RuntimeError
-        "OptimizerAdam: the command buffer has been committed already; ...", and for gradients that no gradient kernel
-        has been encoded with.
+        "OptimizerAdam: the command buffer has been committed already; ...", and for gradients that no encoded gradient
+        kernel computes.
 
     Source
     ------
@@ -82,7 +82,7 @@ class Optimizer(_core._Optimizer):
 
     @property
     def learning_rate(self) -> float:
-        """float: used by steps that are encoded from now on. Can be set."""
+        """float: learning rate of the steps that are encoded next. Can be set."""
         return self._learning_rate
 
     @learning_rate.setter
@@ -98,8 +98,8 @@ class Optimizer(_core._Optimizer):
         ----------
         values : Buffer, ConvolutionWeightsAndBiasesState or NormalizationGammaAndBetaState
             float32, updated in place by each step. A Buffer is one array of any shape; ``mpscnn.Buffer(array)`` uses
-            the array's own memory. ``kernel.export_weights(command_buffer)`` makes the state of a convolution; it can
-            be given before that command buffer is committed.
+            the array's own memory. ``kernel.export_weights(command_buffer)`` returns the state of a convolution; it
+            can be passed before that command buffer is committed.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class Optimizer(_core._Optimizer):
         gradient: Buffer | GradientState | BatchNormalizationState | Sequence[GradientState],
         state: OptimizerState,
     ) -> None:
-        """Append one step to a command buffer, which updates the state's values.
+        """Append a step to a command buffer: update the values of the state.
 
         Reload the kernels afterwards: ``kernel.reload(command_buffer, state.values)``, and
         ``kernel.gradient.reload(command_buffer, state.values)`` if a convolution's gradient kernel computes the
@@ -131,12 +131,12 @@ class Optimizer(_core._Optimizer):
         command_buffer : CommandBuffer
             Not committed yet.
         gradient : Buffer, GradientState, BatchNormalizationState or list of GradientState
-            For values in a Buffer, one of as many float32. For a convolution the GradientState of its forward encode,
-            whose grad_weight and grad_bias a gradient kernel computes on this command buffer or did before. For gamma
-            and beta the GradientState of an instance or group normalization, or the BatchNormalizationState. Several
-            states, one per chunk of a batch, are summed.
+            For values in a Buffer: a Buffer of as many float32 numbers. For a convolution: the GradientState of its
+            forward encode, with a gradient kernel already encoded that computes grad_weight and grad_bias. For gamma
+            and beta: the GradientState of an instance or group normalization, or the BatchNormalizationState. A list
+            of states, one per chunk of a batch, is summed.
         state : OptimizerState
-            Of this optimizer.
+            A result of this optimizer's ``state_for()``.
 
         Raises
         ------
@@ -164,8 +164,8 @@ class Optimizer(_core._Optimizer):
 class OptimizerState(_core._OptimizerState):
     """Values and the state that an optimizer keeps for them.
 
-    ``optimizer.state_for(values)`` makes one. It belongs to the device; ``state_dict()`` is a copy for a file, and
-    ``load_state_dict()`` goes on from there. The values are not in it: they belong to the caller of ``state_for()``.
+    ``optimizer.state_for(values)`` returns one. It is in device memory; ``state_dict()`` returns a copy to save, which
+    ``load_state_dict()`` restores. The copy does not contain the values: the caller of ``state_for()`` saves them.
 
     Raises
     ------
@@ -174,7 +174,7 @@ class OptimizerState(_core._OptimizerState):
 
     Source
     ------
-    The vectors that encodes of MPSNNOptimizers.h take: momentum, velocity and their like.
+    MPSNeuralNetwork/MPSNNOptimizers.h: vectors that the encode methods take, such as momentum and velocity.
 
     Examples
     --------
@@ -203,18 +203,18 @@ class OptimizerState(_core._OptimizerState):
         -------
         dict of str to float32 array, and "time_step" to int
             The arrays have the values' shape: "momentum" of SGD, "sum_of_squares" of RMSProp, "momentum", "velocity"
-            and "maximum_velocity" of Adam; behind "weights." and "biases.", or "gamma." and "beta.", where the values
-            are such. ``np.savez`` writes it.
+            and "maximum_velocity" of Adam; with prefixes "weights." and "biases.", or "gamma." and "beta.", if the
+            values have these two parts. ``np.savez`` can write the dict.
         """
         return {name: array.copy() for name, array in self._views().items()} | {"time_step": self.time_step}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Restore a result of state_dict(). Nothing is changed unless all of it fits.
+        """Restore a result of state_dict(). If any part of it does not fit, nothing is changed.
 
         Parameters
         ----------
         saved : mapping
-            Arrays are converted to float32.
+            Result of state_dict(); arrays are converted to float32.
 
         Raises
         ------
@@ -262,21 +262,21 @@ class OptimizerStochasticGradientDescent(Optimizer):
         m = momentum_scale * m + g;  value -= learning_rate * (g + momentum_scale * m)  use_nesterov_momentum
 
     ``torch.optim.SGD(lr=learning_rate, momentum=momentum_scale, nesterov=use_nesterov_momentum)`` computes the same
-    while the learning rate is constant, and with Nesterov's momentum always. Without it, m contains the rate here and
-    not in PyTorch: a new rate applies to later gradients only, in PyTorch to all.
+    with a constant learning rate, and with Nesterov's momentum always. Without it, m includes the learning rate here
+    but not in PyTorch: a new rate applies to later gradients only, in PyTorch to all.
 
     Parameters
     ----------
-    learning_rate : float
-    momentum_scale : float
-        0: there is no state.
-    use_nesterov_momentum : bool
-    gradient_rescale : float
+    learning_rate : float, default 0.001
+    momentum_scale : float, default 0
+        0: no momentum, and no state.
+    use_nesterov_momentum : bool, default False
+    gradient_rescale : float, default 1
     gradient_clip : (float, float), optional
-        Min and max.
-    regularization : "l1", "l2" or None
-    regularization_scale : float
-    device : Device, optional
+        Min and max of the elements of gradients; None: no clipping.
+    regularization : "l1", "l2" or None, default None
+    regularization_scale : float, default 0
+    device : Device, default Device()
 
     Raises
     ------
@@ -333,15 +333,15 @@ class OptimizerRMSProp(Optimizer):
 
     Parameters
     ----------
-    learning_rate : float
-    decay : float, 0 to 1
-    epsilon : float, >= 0
-    gradient_rescale : float
+    learning_rate : float, default 0.001
+    decay : float, 0 to 1, default 0.9
+    epsilon : float, >= 0, default 1e-8
+    gradient_rescale : float, default 1
     gradient_clip : (float, float), optional
-        Min and max.
-    regularization : "l1", "l2" or None
-    regularization_scale : float
-    device : Device, optional
+        Min and max of the elements of gradients; None: no clipping.
+    regularization : "l1", "l2" or None, default None
+    regularization_scale : float, default 0
+    device : Device, default Device()
 
     Raises
     ------
@@ -393,24 +393,24 @@ class OptimizerAdam(Optimizer):
         value -= rate * m / (sqrt(v) + epsilon)
         M = max(M, v);  value -= rate * m / (sqrt(M) + epsilon)    amsgrad
 
-    ``torch.optim.Adam(lr=learning_rate, betas=(beta1, beta2), eps=epsilon / sqrt(1 - beta2**t))`` computes the same:
-    its eps would change with each step; with amsgrad too.
+    ``torch.optim.Adam(lr=learning_rate, betas=(beta1, beta2), eps=epsilon / sqrt(1 - beta2**t))`` computes the same,
+    also with amsgrad, but its eps would have to change in each step.
 
-    Apple's class counts time steps by encodes, so that each layer of a network would advance it; here each
+    Apple's class counts every encode as a time step, so each layer of a network would advance it. Here each
     OptimizerState has its own time_step.
 
     Parameters
     ----------
-    learning_rate : float
-    beta1, beta2 : float, 0 <= beta < 1
-    epsilon : float, >= 0
-    amsgrad : bool
-    gradient_rescale : float
+    learning_rate : float, default 0.001
+    beta1, beta2 : float, 0 <= beta < 1, default 0.9 and 0.999
+    epsilon : float, >= 0, default 1e-8
+    amsgrad : bool, default False
+    gradient_rescale : float, default 1
     gradient_clip : (float, float), optional
-        Min and max.
-    regularization : "l1", "l2" or None
-    regularization_scale : float
-    device : Device, optional
+        Min and max of the elements of gradients; None: no clipping.
+    regularization : "l1", "l2" or None, default None
+    regularization_scale : float, default 0
+    device : Device, default Device()
 
     Raises
     ------

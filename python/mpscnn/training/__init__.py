@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training with MPS's gradient kernels, losses and optimizers; `mpscnn.Trainer` is the entry point."""
+"""Training with MPS's gradient kernels, losses and optimizers: `mpscnn.Trainer`."""
 
 from .history import Epoch, History
 from .step import Step

@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 class Boundary:
-    """The only input and output of a network.
+    """Input and output of a network in training, which has one of each.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Boundary:
         """Return the batch as float32 with four axes, and their order."""
         array, layout = self.images(x), self.input.layout
         if layout == "NCHW" and self.extents[2] > 1:
-            return array, "NCHW"  # the device's own transfer
+            return array, "NCHW"  # the device converts the layout
         return _as_nhwc(array, layout), "NHWC"
 
     def check_labels(self, array: Array, images: int, name: str) -> None:

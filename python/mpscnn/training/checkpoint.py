@@ -7,8 +7,8 @@ optimizer.safetensors  <parameter>.<name in the optimizer>, in the layout of the
 
 Both have the same random identity in their metadata, different for each checkpoint.
 
-Files in the folder NEXT supersede those beside that folder. It exists while a checkpoint is replaced, or if the process
-was killed meanwhile.
+Files in the subfolder NEXT supersede those beside it. It exists while a checkpoint is being replaced, and after the
+process was killed during that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Array = NDArray[Any]
 MODEL, OPTIMIZER, NEXT = "model.safetensors", "optimizer.safetensors", ".mpscnn-next"
 FORMAT, IDENTITY = "mpscnn.training", "mpscnn.checkpoint"
 VERSION = 1
-# An OptimizerState's names of a kernel's arguments.
+# Arguments of kernels, by their names in an OptimizerState.
 _VALUES = {"weights": "weight", "biases": "bias", "gamma": "gamma", "beta": "beta"}
 
 
@@ -141,7 +141,7 @@ def _path(target: Path, name: str) -> Path:
 
 
 def _state(target: Path) -> list[tuple[int, ...] | None]:
-    """Return a fingerprint of the files that changes with each step of writing."""
+    """Return a fingerprint of the files, which changes with each step of writing."""
     found: list[tuple[int, ...] | None] = []
     for folder in (target, target / NEXT):
         for name in (OPTIMIZER, MODEL):

@@ -21,9 +21,9 @@ class Epoch:
     Attributes
     ----------
     loss : float
-        Mean over the images, each before the update of its step.
+        Mean over the images, computed in each step before the update.
     accuracy : float or None
-        Fraction of correct classes of the same predictions, 0 to 1; None if labels are not class numbers.
+        Fraction of the same predictions with the correct class, 0 to 1; None if labels are not class numbers.
     validation_loss, validation_accuracy : float or None
         Means over the validation images, after the epoch; None without validation.
     learning_rate : float
@@ -53,7 +53,7 @@ class Epoch:
 
 
 class History(list[Epoch]):
-    """List of the epochs of a training; `plot` draws it, `to_dict` is for `json.dumps`.
+    """List of the epochs of a training, with methods to plot and to store it.
 
     Source
     ------
@@ -66,12 +66,12 @@ class History(list[Epoch]):
 
     @classmethod
     def from_dict(cls, given: Any) -> History:
-        """Return the history of a dict that to_dict() made.
+        """Return the history from a result of to_dict().
 
         Raises
         ------
         ValueError
-            to_dict() does not make such a dict.
+            The dict is not a result of to_dict().
         """
         names = set(Epoch.__dataclass_fields__)
         epochs = given.get("epochs") if isinstance(given, Mapping) else None
@@ -91,7 +91,7 @@ class History(list[Epoch]):
 
     @staticmethod
     def check_plot(path: Any, name: str = "plot") -> None:
-        """Raise the errors of `plot` for a path, before there is anything to draw."""
+        """Raise the errors of `plot` for a path, before training begins."""
         end = os.path.splitext(os.fspath(_checks.path(path, name)))[1][1:]
         try:
             from matplotlib.figure import Figure
@@ -107,7 +107,7 @@ class History(list[Epoch]):
         Parameters
         ----------
         path : path
-            The suffix is the format: .svg, .png, .pdf.
+            Its suffix is the format: .svg, .png, .pdf.
         title : str
 
         Raises

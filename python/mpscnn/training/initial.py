@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Draw = Callable[[dict[str, Any], np.random.Generator], dict[str, Array]]
 
-# Arguments of a layer in torch.nn that determine the shapes of its arrays, and follow from them.
+# Arguments of layers in torch.nn that determine the shapes of their arrays, or follow from given arrays.
 _SHAPES: dict[str, tuple[str, ...]] = {
     "Conv": ("in_channels", "out_channels", "kernel_size", "bias"),
     "ConvTranspose": ("in_channels", "out_channels", "kernel_size", "bias"),
@@ -25,7 +25,7 @@ _SHAPES: dict[str, tuple[str, ...]] = {
 
 
 def complete(layers: Sequence[Any], state_dict: Mapping[str, Any], seed: int) -> tuple[list[Any], dict[str, Any]]:
-    """Return the layers without the options that follow from their arrays, and all arrays, given and drawn.
+    """Return the layers without the options that follow from their arrays, and all arrays, given or initialized.
 
     Raises
     ------

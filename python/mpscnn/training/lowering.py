@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowering of a graph for training: replaces kernels that MPS cannot differentiate by others that it can."""
+"""Lowering of a graph for training: kernels without a gradient in MPS are replaced by kernels that have one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Operation:
     training : dict
         Attribute of its `Node`.
     refusal : str
-        Why it cannot be differentiated; empty if it can.
+        Reason why it cannot be differentiated; empty if it can.
     is_refused : bool
         Whether it cannot run in training at all, even if no gradient is needed.
     """
@@ -144,7 +144,7 @@ _REDUCTIONS = {
 
 
 def _as_convolution(operation: Operation, node: Node) -> Operation:
-    """Return scale and shift per channel as a depth-wise convolution: batch normalization would compute statistics."""
+    """Return scale and shift per channel as a depth-wise convolution, because batch normalization uses statistics."""
     values = scale_and_shift(node)
     if values is None:
         raise NotImplementedError("BatchNormalization without arrays")
@@ -217,7 +217,7 @@ def _reductions(first: Operation, second: Operation) -> dict[str, Any] | None:
 
 
 def _activations(first: Operation, second: Operation) -> dict[str, Any] | None:
-    """Merge an activation into the batch normalization before it, which differentiates it too."""
+    """Merge an activation into the batch normalization before it, whose gradient kernel includes it."""
     if first.kernel != "BatchNormalization" or first.arguments.get("activation") is not None:
         return None
     if not second.kernel.startswith("Neuron"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of a Trainer, as a graph with named parameters."""
+"""Reading of a Trainer's model as a graph with named parameters."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, se
         Errors of the readers.
     """
     found = _read(model, state_dict, input_shapes, seed)
-    # Kernels read arrays in place, a gradient kernel not before the first step: training the module meanwhile would
-    # change them.
+    # Copied, because kernels read arrays in place, gradient kernels only at the first step: training the module before
+    # that would change them.
     graph = found.graph.copy()
     for i, node in enumerate(graph.nodes):
         arguments = {
@@ -89,7 +89,7 @@ _INSTANCES = "{} has running statistics, which MPS's instance normalization has 
 
 
 def _take_momentum(module: Any, graph: Graph, reference: Mapping[str, tuple[int, ...]]) -> None:
-    """Take each layer's momentum from the module: a traced graph has 0 for None."""
+    """Set each layer's momentum from the module, because a traced graph has 0 for None."""
     own = {name: part.momentum for name, part in module.named_modules() if hasattr(part, "num_batches_tracked")}
     for i, node in enumerate(graph.nodes):
         owner = owner_of(node.name, node.origin, reference)
@@ -107,7 +107,7 @@ def _check_none(state_dict: Any, what: str) -> None:
 
 
 def _check_module(module: Any, graph: Graph, reference: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse modules that a trace in eval mode changes: with dropout, random slopes, or shared parameters."""
+    """Reject modules that a trace in eval mode changes: with dropout, random slopes, or shared parameters."""
     for name, part in module.named_modules():
         if "Dropout" in type(part).__name__ and getattr(part, "p", None):
             raise NotImplementedError(

@@ -22,7 +22,7 @@ OUTPUT = 1  # number of this value in a _core._TrainingPlan
 
 
 class Recording:
-    """The recording of a step.
+    """Recording of a training step.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Recording:
     values : dict of str to int
         Values of the forward pass by their names.
     states : dict of str to int
-        States that forward kernels leave, by the names of operations.
+        States that forward kernels return, by the names of operations.
     """
 
     def __init__(self, plan: _core._TrainingPlan, values: dict[str, int]) -> None:
@@ -51,7 +51,7 @@ def drawn_seed(*numbers: int) -> int:
 
 
 class Layer:
-    """An operation that encodes itself.
+    """Operation with its kernels, which records itself in a training step.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Layer:
     is_trained : bool
         Whether the optimizer changes its parameters.
     has_gradient : bool
-        Whether it takes part in the backward pass.
+        Whether it is part of the backward pass.
     parameters : list of Parameter
     """
 
@@ -161,7 +161,7 @@ class KernelLayer(_Trainable):
         self._encoded = self._gradients()
 
     def _gradients(self) -> list[tuple[int, Any, str]]:
-        """Return source, gradient kernel and the other value it reads, for each gradient kernel that is encoded."""
+        """Return source, gradient kernel and the kernel's other operand, for each gradient kernel that is encoded."""
         if not self.has_gradient:
             return []
         sources, found = self.operation.sources, []
@@ -204,7 +204,7 @@ class KernelLayer(_Trainable):
 
 
 class Dropout(KernelLayer):
-    """Dropout with masks that depend on the number of the step: training resumed from a checkpoint repeats them."""
+    """Dropout with masks that depend on the number of the step, so that resumed training uses the same masks."""
 
     def before_step(self, plan: _core._TrainingPlan, step: int) -> None:
         """Replace the recorded kernels by those of a step."""
@@ -270,7 +270,7 @@ class BatchNormalization(_Trainable):
 
 
 class Concatenation(Layer):
-    """Concatenation of channels: copies each source to its place, and its gradient from there."""
+    """Concatenation of channels, by copying each source into the result and its gradient out of the result's."""
 
     def __init__(self, operation: Operation, wants: list[bool], device: Device | None, channels: list[int]) -> None:
         super().__init__(operation, wants, False, device)

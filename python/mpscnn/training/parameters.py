@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of operations: their names in a state_dict, and their layouts there and in MPS."""
+"""Parameters of operations: their names in a state_dict, and their layouts in a state_dict and in MPS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import _checks
 from .lowering import Operation
 
 Array = NDArray[Any]
-# PyTorch's names of a kernel's arguments.
+# PyTorch's names of parameters, by the kernel's argument.
 _WEIGHTS = {"weight": "weight", "bias": "bias"}
 _NORMALIZATION = {"gamma": "weight", "beta": "bias"}
 SUFFIXES: dict[str, dict[str, str]] = {
@@ -49,12 +49,12 @@ class Parameter:
 
     @property
     def is_trained(self) -> bool:
-        """Whether gradients change it; False for statistics of batch normalization."""
+        """Whether the optimizer changes it; False for statistics of batch normalization."""
         return self.argument not in STATISTICS
 
 
 def tracked_batches(state_dict: Mapping[str, Any], where: str) -> dict[str, int]:
-    """Return every "num_batches_tracked": the number of batches that running statistics have seen.
+    """Return every "num_batches_tracked": the number of batches that running statistics include.
 
     Raises
     ------
@@ -98,12 +98,12 @@ def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | Non
 def parameters_of(
     operation: Operation, owner: str, shapes: Mapping[str, tuple[int, ...]] | None, is_frozen: bool
 ) -> list[Parameter]:
-    """Return the operation's parameters, with their shapes in a state_dict or, without one, of its arguments.
+    """Return the operation's parameters, with their shapes in a state_dict or, without one, those of its arguments.
 
     Raises
     ------
     NotImplementedError
-        The kernel has a parameter in another form, and the layer is not frozen.
+        A parameter of the kernel differs from the layer's in form, and the layer is not frozen.
     """
     found = []
     for argument, suffix in SUFFIXES.get(operation.kernel, {}).items():
@@ -126,7 +126,7 @@ def parameters_of(
 
 
 def _another_form(kernel: str, shape: tuple[int, ...], given: tuple[int, ...]) -> tuple[str, str]:
-    """Return why a kernel's values differ from the layer's, and a remedy."""
+    """Return the reason why a kernel's values differ from the layer's, and a remedy."""
     if "Normalization" in kernel:
         one_each = "MPS normalizes with one weight for each channel, not with one for each value"
         return one_each, "elementwise_affine=False, or GroupNorm with one group"

@@ -34,7 +34,7 @@ class Plan:
     momentum : float, optional
         Momentum of the running statistics of batch normalization; default: each layer's own.
     tracked : mapping of str to int
-        Batches that the source model's running statistics have seen, by their keys.
+        Number of batches in the source model's running statistics, by keys of "num_batches_tracked".
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Plan:
             if operation.refusal and (operation.is_refused or is_trained or any(wants)):
                 refused[f'"{owner}" ({operation.refusal})'] = operation.is_refused
             if refused:
-                continue  # collect all refusals
+                continue  # collect all errors
             layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
             if isinstance(layer, BatchNormalization):
@@ -129,7 +129,7 @@ class Plan:
                 layer.update(recording)
 
     def before_step(self, step: int, images: int) -> None:
-        """Set the kernels of a step on so many images."""
+        """Set the kernels of a step for a number of images."""
         if images == 1 and self._single:
             raise ValueError(
                 f'node "{self._single[0]}": the batch has 1 value of each channel, and batch normalization needs 2.'

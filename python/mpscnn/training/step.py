@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step: one command buffer of a training, and its results."""
+"""Step: a command buffer with one training step, and its results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Step(_checks.Made):
         Returns
         -------
         Step
-            Itself.
+            This step.
 
         Raises
         ------

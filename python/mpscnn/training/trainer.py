@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainer: forward, loss, backward and update of a network, one command buffer for each step."""
+"""Trainer: forward, loss, backward and update of a network, with one command buffer for each step."""
 
 from __future__ import annotations
 
@@ -51,28 +51,28 @@ class Trainer(_checks.Made):
         Layers as in `mpscnn.load(..., layers=...)`: (name, kind, options), named as in torch.nn. A module is traced
         once; its parameters are copied, and it is not needed afterwards.
     state_dict : mapping of str to array, optional
-        Initial parameters of a list of layers. Layers without any are initialized as in torch.nn, with sizes from their
+        Initial parameters of a list of layers. Other layers are initialized as in torch.nn, with sizes from their
         options: ("conv1", "Conv2d", {"in_channels": 3, "out_channels": 8, "kernel_size": 3}).
     input_shapes : tuple of int
         (N, C, H, W) of the input; batches may have another N. Not needed for graphs whose inputs have all extents.
-    loss : str or Loss
-        From a Loss, type, weight, label_smoothing, number_of_classes, epsilon and delta are used. Whatever its
-        reduction, a step's loss is the mean over the batch: over pixels for "softmax_cross_entropy", over images for
-        "cosine_distance", over values for the others; torch.nn's reduction="mean". A number_of_classes of 1 means the
-        number of channels.
+    loss : str or Loss, default "softmax_cross_entropy"
+        Of a Loss, type, weight, label_smoothing, number_of_classes, epsilon and delta are used, but not the reduction:
+        the loss of a step is the mean over the batch, as with reduction="mean" in torch.nn, over pixels for
+        "softmax_cross_entropy", images for "cosine_distance", and values for the others. A number_of_classes of 1 means
+        the number of channels.
     optimizer : Optimizer, optional
         Default: OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9). Its learning_rate may be set between
         steps.
     frozen : sequence of str
-        Names of layers, or prefixes before a dot, whose parameters are not trained; nor are those of a module's layers
-        that require no gradient.
+        Names of layers, or prefixes before a dot, whose parameters are not trained. Parameters of a module that do not
+        require a gradient are not trained either.
     batch_norm_momentum : float, 0 to 1, optional
         Momentum of the running statistics of all layers. Default: each layer's own, where None means the mean over all
         batches, or 0.1 if the model has none.
-    in_flight : int, >= 1, steps
-    seed : int, >= 0
+    in_flight : int, >= 1, steps, default 2
+    seed : int, >= 0, default 0
         Seed of initial parameters, dropout, and the order of images in `fit`.
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -80,7 +80,7 @@ class Trainer(_checks.Made):
         "model (int) is not a list of layers, a torch.nn.Module or a Graph.", 'frozen: no node is named "conv9" or
         starts with it.', 'layer "conv1" (Conv2d): out_channels is missing, ...'
     NotImplementedError
-        "MPS has no gradient of "crop" (Slice).", with all such nodes; a module with dropout, which tracing removes.
+        "MPS has no gradient of "crop" (Slice).", with all such nodes; a module has dropout, which tracing removes.
     mpscnn.ImportError
         Errors of the model readers.
 
@@ -188,7 +188,7 @@ class Trainer(_checks.Made):
         Returns
         -------
         Step
-            Has the loss, accuracy and output; reading them waits.
+            It has the loss, accuracy and output; reading them waits for the step.
 
         Raises
         ------
@@ -276,7 +276,7 @@ class Trainer(_checks.Made):
                 given.type,
                 weight=given.weight / (images * values.get(given.type, height * width * channels)),
                 label_smoothing=given.label_smoothing,
-                # 1 is Loss's default, with which labels cannot be smoothed.
+                # 1 is the default of Loss, with which labels cannot be smoothed.
                 number_of_classes=channels if given.number_of_classes == 1 else given.number_of_classes,
                 epsilon=given.epsilon,
                 delta=given.delta,
@@ -307,15 +307,15 @@ class Trainer(_checks.Made):
         ----------
         x, labels : arrays
             As in `step`, for any number of images.
-        epochs : int, >= 1
-        batch_size : int, >= 1, images
-            The last batch of an epoch may have fewer.
+        epochs : int, >= 1, default 1
+        batch_size : int, >= 1, images, default 32
+            The last batch of an epoch may have fewer images.
         validation : (x, labels), optional
             Other images, evaluated after each epoch.
-        shuffle : bool
+        shuffle : bool, default True
             Reorder the images in each epoch; the order depends only on ``seed`` and the number of the epoch.
         learning_rate : callable, optional
-            Maps the number of a step, counted from 0 over all calls, to its rate.
+            Maps the number of a step, counted from 0 over all calls, to its learning rate. Default: the optimizer's.
         augment : callable, optional
             Maps x and labels of a batch and a numpy.random.Generator to the x and labels to train on.
         checkpoint : path, optional
@@ -323,7 +323,7 @@ class Trainer(_checks.Made):
         plot : path, optional
             File in which the history is drawn after each epoch: .svg, .png, .pdf.
         progress : bool, callable or None
-            True: a tqdm bar; a callable is called with the number of steps done and the total.
+            True: show a tqdm bar. A callable is called with the number of completed steps and the total.
 
         Returns
         -------
@@ -404,7 +404,7 @@ class Trainer(_checks.Made):
         ----------
         x, labels : arrays
             As in `step`, for any number of images.
-        batch_size : int, >= 1, images
+        batch_size : int, >= 1, images, default 32
 
         Returns
         -------
@@ -438,9 +438,9 @@ class Trainer(_checks.Made):
         Returns
         -------
         dict of str to array, float32
-            For ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, increases
-            with each step from its value in the model. Constants of kernels, such as the slope of a frozen PReLU, and
-            buffers of a module are included unchanged.
+            Use ``module.load_state_dict({name: torch.from_numpy(value) ...})``. "num_batches_tracked", int64, starts at
+            its value in the model and increases with each step. Constants of kernels, such as the slope of a frozen
+            PReLU, and buffers of a module are included unchanged.
 
         Raises
         ------
@@ -462,8 +462,8 @@ class Trainer(_checks.Made):
         Parameters
         ----------
         state_dict : mapping of str to array
-            All entries of `state_dict`. Constants may be missing, and "num_batches_tracked", which then keeps its
-            value.
+            All entries of a result of `state_dict`. Constants and "num_batches_tracked" may be missing; they then keep
+            their values.
 
         Raises
         ------
@@ -513,7 +513,7 @@ class Trainer(_checks.Made):
             )
 
     def network(self, **options: Any) -> Network:
-        """Return the current network for inference: running statistics folded in, no dropout.
+        """Return the current network for inference, with running statistics folded in and without dropout.
 
         Parameters
         ----------
@@ -523,7 +523,7 @@ class Trainer(_checks.Made):
         Returns
         -------
         Network
-            With copies of the parameters.
+            It has copies of the parameters.
 
         Raises
         ------
@@ -538,7 +538,7 @@ class Trainer(_checks.Made):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write a checkpoint: model.safetensors, which PyTorch reads, and optimizer.safetensors.
 
-        Whenever the process ends, `load` finds either this checkpoint or the previous one.
+        If the process is killed, `load` finds either this checkpoint or the previous one.
 
         Parameters
         ----------
@@ -579,7 +579,7 @@ class Trainer(_checks.Made):
         mpscnn.InvalidModelError
             There is no checkpoint, or it is damaged.
         ValueError
-            It belongs to another model or optimizer. Nothing is changed.
+            The checkpoint is of another model or optimizer. Nothing is changed.
         """
         folder = _checks.path(folder, "folder")
         model, arrays, facts = checkpoint.read(folder)
@@ -610,7 +610,7 @@ class Trainer(_checks.Made):
 
 
 class _Passed:
-    """Accumulates the means over the steps of an epoch."""
+    """Accumulator of means over the steps of an epoch."""
 
     def __init__(self) -> None:
         self._images = 0
