@@ -43,9 +43,9 @@ def load(
     ----------
     model : path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, mapping of arrays or Graph
         A path ends in .mpscnn (a saved network), .onnx, .pt2 (torch.export.save), or is a file or folder of weights:
-        .safetensors, .npz, .pt, .pth, .bin. No code of a file is run.
+        .safetensors, .npz, .pt, .pth, .bin. Code in files is not run.
     input_shapes : tuple of int, or dict by name, optional
-        With the batch, as (1, 3, 224, 224): for modules, which do not state it, and for models with dynamic extents.
+        Including the batch, as (1, 3, 224, 224). Required for modules and for models with dynamic extents.
         The network accepts batches of any size, and other heights and widths if the model allows. These shapes, or
         those of the file, are the defaults of the network's `layers` and `summary`.
     architecture : str, optional
@@ -55,9 +55,9 @@ def load(
     example_inputs : tuple, optional
         For modules, instead of input_shapes.
     options : dict, optional
-        Further options of the reader, by name. For weights of a known architecture: properties that tensors do not
-        show, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules: {"free_size": False}, a
-        faster import for one height and width only.
+        Further options of the reader, by name. For weights of a known architecture: properties that do not follow from
+        the tensors, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules:
+        {"free_size": False}, a faster import for one height and width only.
     dtype, mean, std, allow_reduced_precision, optimize, device
         See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True

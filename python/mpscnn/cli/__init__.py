@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``mpscnn``; see docs/command_line.md.
 
-Exit status: 0, success; 1, an error in the model, file or device, or results differ; 2, wrong usage; 130, Ctrl-C. When
-it writes to a closed pipe it is ended by SIGPIPE (141 in a shell).
+Exit status: 0, success; 1, an error in the model, file or device, or results differ; 2, wrong usage; 130, Ctrl-C.
+Writing to a closed pipe ends the process by SIGPIPE (141 in a shell).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments : sequence of str, optional
-        Without the command's own name; None: the arguments of the process.
+        Arguments after the command's name; None: those of the process.
     """
     try:
         from .app import run
@@ -35,5 +35,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _interrupts.raise_again()
         return run(arguments)
-    except KeyboardInterrupt:  # outside of the command's own handling
+    except KeyboardInterrupt:  # not handled by the command
         return 130

@@ -78,7 +78,7 @@ _OURS = (
 
 
 def sentence(error: Exception) -> str:
-    """Return the message of an exception, with its class if it was not expected."""
+    """Return the message of an exception, preceded by its class if the exception is unexpected."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if isinstance(error, _OURS) and text:
         return text

@@ -130,7 +130,7 @@ def pairs(rows: Sequence[tuple[str, str]]) -> Table:
 
 @contextmanager
 def progress(text: str, total: float | None = None) -> Iterator[Callable[[float], None]]:
-    """Show a bar on stderr if the block takes longer than two seconds; yield a function that sets the amount done."""
+    """Show a bar on stderr if the block takes longer than two seconds; yield a function that sets the progress."""
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
     if total is not None:
         columns += [BarColumn(), MofNCompleteColumn() if total > 1 else TextColumn("{task.percentage:.0f} %")]

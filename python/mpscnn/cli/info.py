@@ -100,7 +100,7 @@ def config_or_reason(config: Any) -> dict[str, Any]:
 
 
 def _engine(name: str) -> str:
-    """Return the engine, which the name of a Linux device has in parentheses."""
+    """Return the engine's name, which is in parentheses in the name of a Linux device."""
     inside = re.search(r"\(([^()]+)\)$", name)
     return inside[1] if inside else "Metal Performance Shaders" if sys.platform == "darwin" else name
 
@@ -161,7 +161,7 @@ def boundary(network: Network, shapes: dict[str, tuple[int, ...]]) -> dict[str, 
 def show(
     path: Path, network: Network, shapes: dict[str, tuple[int, ...]], layers: LayerTable, plan: MemoryPlan
 ) -> None:
-    """Print the same facts as text."""
+    """Print the layers, boundary and memory of a network as text."""
     out = stdout()
     ends = boundary(network, shapes)
     rows = [("model", path.name)]

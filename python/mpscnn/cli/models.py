@@ -76,7 +76,7 @@ def load(
     mean: list[float] | None = None,
     std: list[float] | None = None,
 ) -> Loaded:
-    """Load a file. `texts` are those of --input-shape; raise a usage error if they name no input of the model."""
+    """Load a file. `texts` are the values of --input-shape; unknown input names raise a usage error."""
     shapes = options.input_shapes(texts)
     in_file = onnx_shapes(path) if path.suffix.lower() == ".onnx" else {}
     if "" in shapes and len(in_file) == 1:
@@ -143,9 +143,9 @@ def onnx_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
 
 
 def torch_module(text: str, weights: Path) -> Any:
-    """Return the torch.nn.Module that "package.module:callable" makes, with the weights if the file is one of weights.
+    """Return the torch.nn.Module that "package.module:callable" returns, with the weights of a file of weights.
 
-    The named callable is imported and called: it is the user's own code.
+    The callable is imported and called: it is the user's own code.
     """
     try:
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importers from other frameworks to a Graph. Each reader is imported on first use."""
+"""Importers of models of other frameworks as a Graph. Each reader is imported on first use."""
 
 from ..loading import read
 

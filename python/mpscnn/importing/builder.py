@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builder: writes a Graph for importers. A Tensor has the axes of the source model, mapped to those of an image.
+"""Builder of graphs for importers. A Tensor has the axes of the source model, mapped to those of an image.
 
 An importer walks its model and calls the functions of `mpscnn.importing.ops`, which take a Builder and Tensors and add
 kernels to the graph, with the semantics of PyTorch's operators of the same name.
@@ -23,7 +23,7 @@ _SIZED = ("Slice", "ResizeBilinear", "CropAndResizeBilinear")
 
 
 class UnmappedError(Exception):
-    """An operator, or a use of it, that no kernel computes. Importers collect these and report all of them."""
+    """No kernel computes an operator, or this use of it. Importers collect these errors and report all of them."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tensor:
     value : Value
         Value in the graph.
     height, width, channels : int
-        Extents of the image, for the input shapes that the model is imported with.
+        Extents of the image, for the input shapes at import.
     axes : str
         The image's axis for each axis of the tensor: "NCHW" for PyTorch's images, "NC" for vectors. The batch is first.
         Missing axes of the image have extent 1.
@@ -103,7 +103,7 @@ class Builder:
 
     @contextlib.contextmanager
     def node(self, name: str, operator: str) -> Iterator[None]:
-        """Set the origin of everything added inside of the block to that node of the source model."""
+        """Set the origin of all nodes added in the block to a node of the source model."""
         before = self.origin, self._name
         self.origin, self._name = f"{name} ({operator})", name
         try:
@@ -114,9 +114,9 @@ class Builder:
     def input(self, name: str, shape: tuple[int, ...], axes: str = "NCHW") -> Tensor:
         """Add an input of the model. `shape` is that of one image, without the batch, in the order of `axes`.
 
-        Height and width of a graph are free until `fix` pins them for a node that was imported for these only.
+        Height and width of a graph are free until `fix` fixes them for a node that was imported for these only.
 
-        UnsupportedOperatorError if no image can have this shape.
+        Raise UnsupportedOperatorError if no image can have this shape.
         """
         self._forget()
         extents = dict(zip(axes[1:], shape, strict=True))
@@ -181,7 +181,7 @@ class Builder:
         channels: int | None = None,
         **arguments: Any,
     ) -> Tensor:
-        """Add a kernel. The result has the axes of the first source, and its extents where none are given."""
+        """Add a kernel. The result has the axes of the first source, and its extents unless others are given."""
         first = sources[0]
         value = self.graph.add(
             kernel,
@@ -204,14 +204,14 @@ class Builder:
         return tensor
 
     def output(self, name: str, tensor: Tensor) -> None:
-        """Add an output of the model, with its shape there. A flat output fixes heights and widths."""
+        """Add an output of the model, with the tensor's shape. A flat output fixes heights and widths."""
         if tensor.flat is not None:
             self.fix_unless_constant(tensor)
         self.graph.output(tensor.value, name, layout=tensor.axes, shape=tensor.flat)
 
 
 def as_image(tensor: Tensor) -> Tensor:
-    """Return the tensor with axes instead of a flat shape, if it is a vector (N, C); otherwise UnmappedError."""
+    """Return a vector (N, C) with axes instead of a flat shape; raise UnmappedError for other flat tensors."""
     if tensor.flat is None:
         return tensor
     if tensor.height == tensor.width == 1 and math.prod(tensor.flat) == tensor.channels and len(tensor.flat) == 1:

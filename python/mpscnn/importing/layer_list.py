@@ -59,9 +59,9 @@ def read_layers(
     Raises
     ------
     InvalidModelError
-        An unknown layer, option or array; arrays that no layer reads; extents that do not fit.
+        A layer, option or array is unknown, an array is not read by any layer, or extents do not fit.
     UnsupportedOperatorError
-        There are layers that no kernel computes with these options; all are listed.
+        No kernel computes some layers with these options; all are listed.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def read_layers(
     return builder.graph
 
 
-# Allowed ranks of sources, by kind or its suffix: with one axis less, PyTorch assumes an image without a batch.
+# Allowed ranks of sources, by kind or its suffix. With one axis less, PyTorch assumes an image without a batch.
 _RANKS: dict[str, Sequence[int]] = {
     "1d": (3,), "2d": (4,), "BatchNorm1d": (2, 3), **dict.fromkeys(("Dropout1d", "Dropout2d"), (2, 3, 4)),
 }  # fmt: skip
@@ -261,7 +261,7 @@ _OPTIONS_OF: dict[str, dict[str, tuple[str, Callable[[Any], bool]]]] = {
 
 
 class _Arrays:
-    """The arrays of a state_dict, and which of them were read."""
+    """Arrays of a state_dict, with a record of those that were read."""
 
     def __init__(self, state_dict: Mapping[str, Any]) -> None:
         for key in state_dict:
@@ -288,7 +288,7 @@ class _Arrays:
 
 
 class _ArraysOfLayer:
-    """Arrays of one layer, by their names after the layer's."""
+    """Arrays of one layer, by their names without the layer's prefix."""
 
     def __init__(self, arrays: _Arrays, layer: str) -> None:
         self.arrays, self.layer = arrays, layer

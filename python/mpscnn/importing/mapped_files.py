@@ -32,9 +32,9 @@ def opened(path: str | Path) -> tuple[BinaryIO, int]:
 
 
 class Pages:
-    """A memory-mapped file; an array over it keeps it alive.
+    """A memory-mapped file, which lives as long as any array over it.
 
-    Python's mmap also keeps a file descriptor, of which a process has few; that is optional only since 3.13.
+    It is used instead of Python's mmap, which keeps a file descriptor open for each file before Python 3.13.
 
     `writable`: writes stay in memory (copy on write) and never reach the file.
     """

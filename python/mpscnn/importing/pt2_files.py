@@ -3,9 +3,9 @@
 
 torch.export.load is not safe for untrusted files: it evaluates the text of symbolic shapes, unpickles example inputs,
 custom objects and tensors, imports modules named by call specifications, looks operators up by any path into PyTorch,
-and compiles Python source with names from the file. So it is not called. The archive is parsed here: the program is
-rewritten from the fields below, each of which has a grammar, and PyTorch makes its objects from that copy; tensors are
-bytes of the file. All other contents of an archive are ignored.
+and compiles Python source with names from the file. So it is not called. The archive is parsed here: the fields below
+are checked against a grammar and copied into a new program, from which PyTorch makes its objects. Tensors are views of
+the file's bytes. All other contents of an archive are ignored.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def read(path: Path, *, mapped: bool = True) -> Graph:
     UnsupportedOperatorError
         As in `torch_export.read`.
     ImportError
-        The file is valid, but PyTorch would have to run code to read it.
+        The file may be valid, but PyTorch would run code to read it.
     """
     name = f'"{path}"'
     try:
@@ -373,7 +373,7 @@ _symbol = _word(r"(s|u|zf|zuf)\d{1,4}", "the name of a symbol: s0")
 _path = _word(r"(?!__)\w+(\.(?!__)\w+)*", "the name of a tensor: layer1.0.weight")
 _text = _word(r"[\w .,:>/-]*", "a word of an operator")
 _operator = _word(r"[A-Za-z_#][\w.:]*", "the name of an operator")
-_stack = _word(r"[ -~]+", "printable characters", 100_000)  # for labels only
+_stack = _word(r"[ -~]+", "printable characters", 100_000)  # used for labels only
 
 
 # ---- expressions: sizes as SymPy's srepr writes them, Add(Symbol('s0', positive=True, integer=True), Integer(-1))
@@ -632,7 +632,7 @@ _MODULE_CALL = _record(
 
 
 def _module_calls(value: Any, where: str) -> list[Any]:
-    """Keep the call of the whole program: those of submodules are only needed to split it again."""
+    """Keep the call of the whole program; those of submodules are only needed to split it into modules."""
     if not isinstance(value, list) or not value:
         _refuse(value, where, "a list of at least one call")
     return [_MODULE_CALL(value[0], f"{where}[0]")]

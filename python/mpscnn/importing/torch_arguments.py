@@ -48,7 +48,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Missing:
-    """A value that the graph does not have; `why` describes it."""
+    """A value that is not in the graph; `why` is the reason."""
 
     why: str
 
@@ -121,14 +121,14 @@ class Arguments:
         return self.tensor(name)
 
     def _without_batch(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return a constant that is repeated for each image without the repetition."""
+        """Return the part of a constant for one image, if it is repeated for each image."""
         rank = len(self.node.meta["val"].shape) if isinstance(self.node.meta.get("val"), torch.Tensor) else 0
         if array.ndim == rank and array.ndim and len(array) > 1 and (array == array[:1]).all():
             return array[:1]
         return array
 
     def number(self, name: str) -> float:
-        """Return a number. If it was computed from heights and widths, it fixes them."""
+        """Return a number; fix heights and widths if it was computed from them."""
         return float(self._fixed(self.values[name], name))
 
     def optional_number(self, name: str) -> float | None:
@@ -160,14 +160,14 @@ class Arguments:
         return value
 
     def one(self, name: str) -> int:
-        """Return an integer, given as such or as a list of one."""
+        """Return an integer that is given as a number or as a list of one."""
         values = self.integers(name)
         if len(values) != 1:
             raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer.")
         return values[0]
 
     def pair(self, name: str) -> tuple[int, int]:
-        """Return two integers; one is used for both."""
+        """Return two integers; a single one is used for both."""
         values = self.integers(name)
         if len(values) not in (1, 2):
             raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer or two.")

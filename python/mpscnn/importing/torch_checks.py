@@ -62,7 +62,7 @@ def _check_call(node: torch.fx.Node, what: str) -> None:
             raise InvalidModelError(f'{what} picks {node.args[1]} of "{node.args[0].name}", which has no such part.')
         return
     if not isinstance(node.target, torch._ops.OpOverload):
-        return  # arithmetic of extents, or a region, which is refused later
+        return  # arithmetic of extents, or a region, which is rejected later
     schema = node.target._schema
     text = f"{what} ({schema.name.removeprefix('aten::')})"
     known = {argument.name: argument for argument in schema.arguments}

@@ -49,8 +49,8 @@ _FAILED = Missing("an operator in front of it has no kernel")
 def read(program: torch.export.ExportedProgram, *, name: str = "the exported program") -> Graph:
     """Read the program as a Graph.
 
-    Inputs have the names of the program's arguments, outputs "output", "output_0", ... or the keys of the dictionary
-    that the program returns. Parameters are not copied: a network uses their values when it is made.
+    Inputs are named like the program's arguments, outputs "output", "output_0", ... or like the keys of the dictionary
+    that the program returns. Parameters are not copied: a network reads their values when it is made.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def read(program: torch.export.ExportedProgram, *, name: str = "the exported pro
     Raises
     ------
     UnsupportedOperatorError
-        There are operators that no kernel computes; all are listed.
+        No kernel computes some operators; all are listed.
     InvalidModelError
-        No image can hold an input or parameter.
+        An input or parameter does not fit into an image.
     TypeError
         `program` is not an ExportedProgram.
     """
@@ -212,7 +212,7 @@ def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
 
 
 class _Reader:
-    """Reader that walks the graph of one program once."""
+    """Reader of the graph of one program."""
 
     def __init__(self, program: torch.export.ExportedProgram, name: str, attempt: int) -> None:
         self.program = program
@@ -223,7 +223,7 @@ class _Reader:
         self.nodes = list(program.graph.nodes)
         self.batch: Any = None  # first extent of the inputs: an int or an expression
         self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
-        self.extents: set[Any] = set()  # symbols that heights and widths of the inputs are written with
+        self.extents: set[Any] = set()  # symbols in the heights and widths of the inputs
         self.failures: list[tuple[str, str, str]] = []
         self.has_another_layout = False
         self.user_inputs: list[tuple[torch.fx.Node, str]] = []
@@ -325,7 +325,7 @@ class _Reader:
         return found
 
     def _label(self, node: torch.fx.Node) -> str:
-        """Return the name of a node: the path of its module, and its own name unless the module is one operator."""
+        """Return a node's name: the path of its module, and its own name if the module has several operators."""
         stack = node.meta.get("nn_module_stack") or {}
         path, kind = "", ""
         for path, kind in stack.values():  # noqa: B007  (the innermost)

@@ -30,8 +30,8 @@ def read(
     """Read the module in eval mode as a Graph.
 
     torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
-    and widths are free if the module computes the same for all of them, but Python's control flow takes the path of the
-    example.
+    and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
+    only.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ def read(
     Raises
     ------
     UnsupportedOperatorError
-        There are operators that no kernel computes (all are listed), or torch.export cannot trace the module.
+        No kernel computes some operators (all are listed), or torch.export cannot trace the module.
     InvalidModelError
-        The module does not run with these inputs, or no image can hold an input or parameter.
+        The module does not run with these inputs, or an input or parameter does not fit into an image.
     TypeError, ValueError
-        Not a module; neither or both of `example_inputs` and `input_shapes`; an invalid shape.
+        `module` is not a module, not exactly one of `example_inputs` and `input_shapes` is given, or a shape is wrong.
     """
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"module ({type(module).__name__}) is not a torch.nn.Module.")
@@ -155,7 +155,7 @@ def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 
 
 def _dynamic_shapes(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return dynamic shapes with which torch.export decides for every extent whether it is free."""
+    """Return dynamic shapes that let torch.export decide for every extent whether it is free."""
 
     def free(value: Any) -> Any:
         return dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO) if isinstance(value, torch.Tensor) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of several nodes that are one operator: local response normalization, and decompositions of core ATen."""
+"""Patterns of nodes that compute one operator: local response normalization, and decompositions of core ATen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Compute: TypeAlias = "Callable[[Builder, Arguments], Tensor]"
 
 @dataclass(frozen=True)
 class Pattern:
-    """Operator that several nodes compute together, and that replaces the last of them.
+    """Operator that several nodes compute together; it replaces the last of them.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Pattern:
 
     @property
     def sources(self) -> list[torch.fx.Node]:
-        """The nodes that it reads."""
+        """The nodes that the operator reads."""
         return [value for value in self.arguments.values() if isinstance(value, torch.fx.Node)]
 
 

@@ -24,7 +24,7 @@ from .. import errors
 from ..errors import InvalidModelError, MissingPackageError
 from .mapped_files import content, opened, read_file
 
-HEADER_LIMIT = 100_000_000  # bytes; the safetensors package refuses longer headers as well
+HEADER_LIMIT = 100_000_000  # bytes; the safetensors package rejects longer headers as well
 TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
 ARRAYS_LIMIT = 100_000  # arrays of a safetensors file: a second to check
 NPZ_LIMIT = 10_000  # arrays of an .npz file; all are opened, which takes a second
@@ -121,9 +121,9 @@ def load(
     layout : iterable of (name, dtype, shape), optional
         The arrays of a raw file in order, without gaps, in the machine's byte order.
     inflation_limit : int, default 100
-        Refuse an .npz archive that expands to more than this multiple of its size and more than 64 MiB.
+        Reject an .npz archive that expands to more than this multiple of its size and more than 64 MiB.
     mapped : bool, default True
-        False: files are read into memory and may be changed afterwards. Mapped files must not; see docs/serving.md.
+        False: files are read into memory and may change afterwards. Mapped files must not change; see docs/serving.md.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def load(
     InvalidModelError
         There is no such file, it is damaged, or its content does not match its suffix.
     MissingPackageError
-        PyTorch is needed and not installed.
+        PyTorch is required and not installed.
     ImportError
         The file is valid, but has content that no kernel accepts: a module instead of its weights, 8-bit floats.
     """
@@ -163,7 +163,7 @@ def load(
 
 
 def json_object(path: Path, text: bytes, what: str) -> dict[str, Any]:
-    """Parse a JSON object; refuse duplicate keys, and surrogates, which messages could not show."""
+    """Parse a JSON object; reject duplicate keys, and surrogates, which cannot be printed in messages."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -192,7 +192,7 @@ def _check_count(path: Path, count: int, what: str, limit: int) -> None:
 
 
 def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
-    """Return the number of elements; refuse shapes that no array can have."""
+    """Return the number of elements; reject shapes that no array can have."""
     if len(shape) > RANK_LIMIT:
         raise InvalidModelError(
             f'"{path}": array "{name:.200}" has {len(shape)} axes, more than the limit ({RANK_LIMIT}).'
@@ -202,7 +202,7 @@ def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
             raise InvalidModelError(
                 f'"{path}": array "{name:.200}" has an extent ({extent!s:.30}) outside of 0 to {EXTENT_LIMIT}.'
             )
-    if math.prod(extent for extent in shape if extent) > 2**59:  # NumPy refuses it even if another extent is 0
+    if math.prod(extent for extent in shape if extent) > 2**59:  # NumPy rejects it even if another extent is 0
         raise InvalidModelError(
             f'"{path}": array "{name:.200}" has a shape {shape} of more elements than memory can hold.'
         )
@@ -668,8 +668,8 @@ def _from_torch(torch: Any, path: Path, name: str, tensor: Any, size: int) -> Ca
         )
     if tensor.device.type != "cpu":
         raise InvalidModelError(f'"{path}": tensor "{name:.200}" has no values (device {tensor.device}).')
-    # PyTorch enlarges the storages of old files to the size a tensor claims, without touching that memory yet. Other
-    # tensors repeat a few values by strides of 0 and would need the memory in a kernel.
+    # PyTorch enlarges the storages of old files to the size that a tensor declares, without accessing that memory.
+    # Other tensors repeat a few values by strides of 0, and a kernel would need memory for all of them.
     needed = max(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
     if needed > size:
         raise InvalidModelError(

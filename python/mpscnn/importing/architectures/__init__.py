@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Import of weights without a model: known architectures, detected by the names and shapes of their tensors.
 
-A file of weights has no strides, padding or activations. For the families here they are known; depths and widths follow
-from the tensors.
+A file of weights contains no strides, padding or activations. They are known for these families; depths and widths
+follow from the tensors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Architecture:
     name : str
         Name of the network: "resnet50".
     naming : str
-        Library whose names the tensors have: "torchvision", "timm", "transformers".
+        Library that defines the names of the tensors: "torchvision", "timm", "transformers".
     prefix : str
         Prefix of all names: "module." if DataParallel wrote the file.
     """
@@ -82,9 +82,9 @@ def read(
     input_shapes : (batch, channels, height, width), or a dict with it under "input", optional
         For networks of a fixed size; default: the size that they were trained on. Any batch is accepted.
     **options
-        Properties that the tensors do not show, arguments of the family's function `write`: epsilon and activation;
+        Properties that do not follow from the tensors, arguments of the family's `write`: epsilon and activation;
         tf_padding and output_stride of MobileNetV2; downsample_in_first_stage and downsample_in_bottleneck of ResNet;
-        factor and bounded of ESPCN. Default: those of the library whose names the tensors have, or of a folder's
+        factor and bounded of ESPCN. Default: the values of the library given by the tensors' names, or of a folder's
         config.json.
 
     Returns
@@ -100,7 +100,7 @@ def read(
     UnsupportedOperatorError
         An activation that no kernel computes.
     TypeError, ValueError
-        An option that the family does not have; an invalid shape.
+        The family has no such option; a shape is invalid.
     """
     if isinstance(weights, (str, os.PathLike)):
         from ..weights_files import load

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the architectures: tensors by name, layers of a graph, namings and families."""
+"""Classes that the architectures share: tensors by name, layers of a graph, namings and families."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def as_array(name: str, value: Any) -> NDArray[Any]:
 
 
 class Layers:
-    """Adds PyTorch's layers by the names of their parameters.
+    """Builder of PyTorch's layers by the names of their parameters.
 
     Names are those of the family's module; `rename` maps them to those of the file. Every layer is a node of the source
     model. The tensors used are recorded, to find unused ones in the end.
@@ -135,8 +135,8 @@ class Layers:
     ) -> Tensor:
         """Add Conv2d, with a bias if there is one.
 
-        `padding` is in pixels; None: half of the kernel, which keeps the size at a stride of 1. "same": TensorFlow's,
-        with the odd pixel last, which depends on the size, like MPS's policy.
+        `padding` is in pixels; None: half of the kernel, which keeps the size at a stride of 1. "same": TensorFlow's
+        padding, which depends on the size and puts the odd pixel last, like MPS's policy.
         """
         outputs, _, height, width = self.shape(layer, rank=4)
         with self.node(layer, "Conv2d"):

@@ -11,8 +11,8 @@ Names and numbers:
   conv_head, bn2, classifier. BatchNorm2d's epsilon, 1e-5: these models set no bn_eps.
 * huggingface/transformers, models/mobilenet_v2: mobilenet_v2.conv_stem.first_conv, .conv_3x3, .reduce_1x1,
   layer.0.expand_1x1, .conv_3x3, .reduce_1x1, conv_1x1, each with .convolution and .normalization; classifier. The
-  first block, conv_stem, has no residual. layer_norm_eps 0.001, tf_padding (TensorFlow's "same"), output_stride, beyond
-  which convolutions are dilated.
+  first block, conv_stem, has no residual. layer_norm_eps 0.001, tf_padding (TensorFlow's "same"), output_stride (the
+  max stride; further convolutions are dilated).
 * Blocks of each stage and strides: table 2 of the paper, the same in all three.
 """
 
@@ -102,7 +102,7 @@ def fits(layers: Layers) -> bool:
     timm's MNASNet, FBNet and others have the same names, but other activations.
     """
     if not layers.has("6.0.project.conv"):
-        return True  # a tensor is missing: the error comes later
+        return True  # a tensor is missing, which raises an error later
     multiplier = layers.shape("6.0.project.conv", rank=4)[0] / CHANNELS[-1]
     channels = 0
     for stage, expected in enumerate(CHANNELS):

@@ -16,7 +16,7 @@ Names and numbers:
   downsample_in_bottleneck.
 
 Networks with blurred strides (timm's resnetaa, resnetblur) or with dilation instead of strides have the same names and
-shapes, so tensors do not distinguish them. They are refused if timm's config.json names them.
+shapes, so the tensors do not distinguish them. They are rejected if timm's config.json names them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 Names and numbers: pytorch/examples, fast_neural_style/neural_style/transformer_net.py: conv1.conv2d, in1 (affine,
 epsilon 1e-5), conv2, conv3 (stride 2), res1 to res5 (conv1.conv2d, in1, conv2.conv2d, in2), deconv1 and deconv2
 (after nearest upsampling by 2), deconv3; reflection padding of half a kernel before each convolution. Files of old
-versions of PyTorch have in*.running_mean and running_var, which are never used and dropped by neural_style.py. Colours
-are 0...255.
+versions of PyTorch have in*.running_mean and running_var, which are not used; neural_style.py drops them. Colours are
+0...255.
 """
 
 from __future__ import annotations

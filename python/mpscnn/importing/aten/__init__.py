@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The supported ATen operators: OPERATORS, by name, as functions of a Builder and Arguments.
 
-Includes the operators that torch.export writes and those of the core ATen set, after run_decompositions(). One file per
-family, as in mpscnn.importing.ops, which defines their semantics.
+These include the operators that torch.export writes and those of the core ATen set, after run_decompositions(). There
+is one file per family, as in mpscnn.importing.ops, which defines the semantics.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .registry import operator
 
 
 def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second: Operand, **options: Any) -> Tensor:
-    """Apply a function of two operands. If they do not broadcast, the smaller is arranged like the larger one."""
+    """Apply a function of two operands. If they do not broadcast, arrange the smaller one like the larger one."""
     try:
         return function(b, first, second, **options)
     except UnmappedError:
@@ -62,13 +62,13 @@ def _pow(b: Builder, a: Arguments) -> Tensor:
 
 @operator("maximum")
 def maximum(b: Builder, a: Arguments) -> Tensor:
-    """Return the elementwise maximum; also for aten.max."""
+    """Return the elementwise max; also for aten.max."""
     return arithmetic.maximum(b, a.operand("self"), a.operand("other"))
 
 
 @operator("minimum")
 def minimum(b: Builder, a: Arguments) -> Tensor:
-    """Return the elementwise minimum; also for aten.min."""
+    """Return the elementwise min; also for aten.min."""
     return arithmetic.minimum(b, a.operand("self"), a.operand("other"))
 
 

@@ -49,14 +49,14 @@ def _batch_norm_in_inference(b: Builder, a: Arguments) -> Any:
 
 
 def _instance_norm_of_batch(b: Builder, a: Arguments) -> Merged | Tensor:
-    """Core ATen's instance normalization: batch normalization of one image with the channels of all images."""
+    """Return core ATen's instance normalization: batch normalization of one image with the channels of all images."""
     source = a["input"]
     eps = a.number("eps")
     if isinstance(source, Merged):
         x = _images_as_channels(source)
         weight, bias = (_one_of_many(a.optional_array(name), x.channels, name) for name in ("weight", "bias"))
         return Merged(normalization.instance_norm(b, x, None, None, weight, bias, True, eps), source.shape)
-    # For a batch of one image the two are the same; a view before it shows that it is instance normalization.
+    # For a batch of one image both are the same; a view before it indicates instance normalization.
     before = a.node.args[0]
     if isinstance(before, torch.fx.Node) and "view" in str(before.target) and a.batch == 1:
         return normalization.instance_norm(
@@ -74,7 +74,7 @@ def _images_as_channels(source: Merged) -> Tensor:
 
 
 def _one_of_many(values: NDArray[Any] | None, channels: int, name: str) -> NDArray[Any] | None:
-    """Return values that are repeated for each image without the repetition."""
+    """Return the values of one image, if the values are repeated for each image."""
     if values is None:
         return None
     rows = values.reshape(-1, channels)

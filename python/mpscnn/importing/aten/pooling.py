@@ -61,7 +61,7 @@ def _avg_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
     extents = a.shape_of("self")[-len(window) :]
     if all(isinstance(size, Sized) for size in window) and all(map(same_extent, window, extents)):
         a.refuse(padding=[0] * len(window))
-        # A window of the source's own extents is a mean over the whole source, at any size.
+        # A window as large as the source is a mean over the whole source, at any size.
         return reduction.mean(b, x, tuple(range(-len(window), 0)), True)
     return pooling.avg_pool2d(
         b,

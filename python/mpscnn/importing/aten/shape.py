@@ -217,7 +217,7 @@ def _picked(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
 
 
 def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
-    """Pick rows or columns by index, the form in which core ATen writes padding."""
+    """Pick rows or columns by index, as core ATen expresses padding."""
     extent = x.shape[dim - 1]
     for before in range(len(indices) - extent + 1):
         pads = (before, len(indices) - extent - before)
@@ -265,7 +265,7 @@ def _expand(b: Builder, a: Arguments) -> Tensor:
 
 
 def _broadcasts(user: torch.fx.Node, node: torch.fx.Node) -> bool:
-    """Return whether the user's result is the same without the expand: its other source has all extents."""
+    """Return whether the result of `user` is the same without the expand: its other source has all extents."""
     name = getattr(user.target, "_opname", "").rstrip("_")
     others = [argument for argument in user.args[:2] if argument is not node]
     if name not in _BROADCASTING or len(others) != 1 or not isinstance(others[0], torch.fx.Node):

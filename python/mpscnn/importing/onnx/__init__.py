@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Import of ONNX models.
 
-`read` walks the nodes of a model. Values that are known without running it (weights, computations on shapes) are
-evaluated by `static`; the functions in `table.OPERATORS` turn the other nodes into kernels.
+`read` visits the nodes of a model. Values that are known without running it (weights, computations on shapes) are
+evaluated by `static`; the functions in `table.OPERATORS` add kernels for the other nodes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read(
     Returns
     -------
     Graph
-        With the names of the model's inputs, outputs and nodes. Unused inputs are left out. Results are floats even if
+        Names are those of the model's inputs, outputs and nodes. Unused inputs are left out. Results are floats even if
         the model has integers (ArgMax). Casts between floating-point types are ignored: kernels compute in float32.
 
     Raises
@@ -62,7 +62,7 @@ def read(
         The file is missing, damaged, inconsistent, or refers to files outside of its folder; an extent is neither in
         the model nor in `input_shapes`.
     UnsupportedOperatorError
-        There are nodes that no kernel computes; all are listed, with reasons.
+        No kernel computes some nodes; all are listed, with reasons.
     MissingPackageError
         The package onnx is not installed.
 

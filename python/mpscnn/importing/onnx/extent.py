@@ -24,7 +24,7 @@ class Extent:
     value : int, float or None
         Value for the input shapes at import; None: it depends on the batch, which is unknown.
     of : (str, str) or None
-        The graph's value and axis whose extent, times `ratio`, this is; ("", "N") is the batch. None: another
+        Value of the graph and axis, if this is the axis's extent times `ratio`; ("", "N") is the batch. None: another
         expression.
     ratio : Fraction
     """
@@ -81,13 +81,13 @@ class Extent:
         return self._opaque(other, lambda a, b: b % a if a else 0)
 
     def rounded(self, f: Callable[[float], int]) -> Extent:
-        """Return the integer to which `f` rounds it."""
+        """Return the extent rounded to an integer by `f`."""
         if self.of is not None and self.ratio.denominator == 1:
             return Extent(None if self.value is None else int(self.value), self.of, self.ratio)
         return Extent(None if self.value is None or not math.isfinite(self.value) else int(f(self.value)))
 
     def is_multiple_of(self, other: Extent) -> Fraction | None:
-        """Return the ratio to the other extent if it is the same at any size, otherwise None."""
+        """Return the ratio to the other extent if the ratio is the same at any size, otherwise None."""
         return self.ratio / other.ratio if self.of is not None and self.of == other.of else None
 
     @property
@@ -104,7 +104,7 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 def extents(items: Iterable[Any]) -> NDArray[Any]:
-    """Return a vector of extents, of integers if none is an Extent."""
+    """Return an array of one axis, of integers if no item is an Extent."""
     found = list(items)
     if not any(isinstance(item, Extent) for item in found):
         return np.array(found, np.int64)
@@ -119,7 +119,7 @@ def is_symbolic(array: NDArray[Any]) -> bool:
 
 
 def settled(array: NDArray[Any], fix: Callable[[], None]) -> NDArray[Any]:
-    """Return plain numbers. Fixes heights and widths that they depend on; UnmappedError if they depend on the batch."""
+    """Return plain numbers; fix heights and widths that they depend on. UnmappedError if they depend on the batch."""
     if array.dtype != object:
         return array
     values = []

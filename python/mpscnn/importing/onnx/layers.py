@@ -64,7 +64,7 @@ class Windows:
         )
 
     def padding(self) -> tuple[tuple[int, int], ...]:
-        """Return (before, after) of each axis. Fixes heights and widths if the padding depends on them."""
+        """Return (before, after) of each axis, and fix heights and widths if the padding depends on them."""
         if self.mode not in SAME:
             return self.explicit()
         found = []
@@ -73,7 +73,7 @@ class Windows:
             small, large = total // 2, total - total // 2
             found.append((small, large) if self.mode == "SAME_UPPER" else (large, small))
         depends = any(s > 1 and r > 1 for s, r in zip(self.stride, self.reach, strict=True))
-        # With a stride of 1 the padding is reach - 1 in total, even if the window is larger than the source.
+        # With a stride of 1 the total padding is reach - 1, even if the window is larger than the source.
         if depends and not self.follows_size:
             self.call.builder.fix_unless_constant(self.x)
         return tuple(found)

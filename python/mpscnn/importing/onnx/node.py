@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call: a node of an ONNX graph with its attributes and inputs, as argument of the operators' functions."""
+"""Call: a node of an ONNX graph with its attributes and inputs, passed to the operators' functions."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Call:
         return self.values[index] if index < len(self.values) else None
 
     def tensor(self, index: int = 0) -> Tensor:
-        """Return a computed input. UnmappedError for constants."""
+        """Return a computed input; raise UnmappedError for constants."""
         value = self.value(index)
         if isinstance(value, Tensor):
             return value
@@ -128,7 +128,7 @@ class Call:
     @overload
     def array(self, index: int, what: str, default: None) -> NDArray[Any] | None: ...
     def array(self, index: int, what: str, default: None = _REQUIRED) -> NDArray[Any] | None:
-        """Return a constant input. UnmappedError for computed ones."""
+        """Return a constant input; raise UnmappedError for computed ones."""
         value = self.value(index)
         if value is None:
             if default is _REQUIRED:
@@ -255,7 +255,7 @@ class Call:
 def whole_shape(call: Call, tensor: Tensor, target: NDArray[Any]) -> list[int]:
     """Return the shape without the batch for a Reshape to `target`, with -1 for an extent that is not known.
 
-    UnmappedError if the batch does not stay the first axis.
+    Raise UnmappedError if the batch does not stay the first axis.
     """
     items: list[Any] = list(target.ravel())
     if not items:
@@ -291,5 +291,5 @@ def whole_shape(call: Call, tensor: Tensor, target: NDArray[Any]) -> list[int]:
 
 
 def _is_axis(tensor: Tensor, item: Extent) -> bool:
-    """Return whether the number is an extent of the tensor itself."""
+    """Return whether the number is an extent of the tensor."""
     return item.ratio == 1 and item.of is not None and item.of[0] == tensor.value.name

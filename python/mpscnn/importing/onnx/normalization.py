@@ -22,7 +22,7 @@ def _batch_normalization(call: Call) -> Value:
         call.weights(i, what) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
     )
     epsilon, momentum = call.real("epsilon", 1e-5), call.real("momentum", 0.9)
-    momentum = round(1 - momentum, 7)  # ONNX's is the weight of the old statistics, in float32
+    momentum = round(1 - momentum, 7)  # ONNX's momentum is the weight of the old statistics, in float32
     return normalization.batch_norm(call.builder, call.tensor(), mean, variance, weight, bias, epsilon, momentum)
 
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Patterns:
-    """Finder of patterns, whose last value is a function of another value.
+    """Finder of patterns of nodes that compute a function of one value.
 
-    Finds GELU, x / 2 * (1 + erf(x / sqrt(2))), with its factors in any usual order, and softplus that returns x above a
-    threshold where float32 has no difference.
+    The patterns are GELU, x / 2 * (1 + erf(x / sqrt(2))), with its factors in any usual order, and softplus that
+    returns x above a threshold where both are equal in float32.
 
     Parameters
     ----------
     nodes : sequence of NodeProto
     constant : callable
-        Returns the constant of a name, or None.
+        Takes a name and returns the constant with this name, or None.
     """
 
     def __init__(self, nodes: Any, constant: Callable[[str], Any]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading and validation of ONNX files, their arrays and external data.
 
-Files are not trusted: sizes are checked before anything is allocated, and external data must be in the model's folder.
+Files are not trusted: sizes are checked before any allocation, and external data must be in the model's folder.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
-OLDEST_OPSET = 7  # earlier versions broadcast differently, and have modes of batch normalization
+OLDEST_OPSET = 7  # earlier versions broadcast differently, and have several modes of batch normalization
 FILE_LIMIT = 2**31 - 1  # bytes of a protobuf message
 NODE_LIMIT = 1_000_000  # after inlining of functions
-LINES = 6  # of the checker's error that are reported
+LINES = 6  # max lines reported of the checker's error
 
 # By TensorProto.DataType. Types that NumPy lacks (floats of 8 bits and fewer, strings) are left out.
 DTYPES: dict[int, Any] = {
@@ -98,7 +98,7 @@ def dtype_name(number: int) -> str:
 
 
 def open_model(model: PathLike | bytes | ModelProto, *, mapped: bool = True) -> Source:
-    """Read and check a model. InvalidModelError, UnsupportedOperatorError (opset)."""
+    """Read and check a model. Raise InvalidModelError, or UnsupportedOperatorError for its opset."""
     folder: str | None = None
     checked: Any
     if isinstance(model, onnx.ModelProto):
@@ -173,7 +173,7 @@ def _nodes(nodes: Any) -> Iterator[NodeProto]:
 
 
 def _inlined(proto: ModelProto, name: str) -> ModelProto:
-    """Inline the functions of a model, unless that gives too many nodes."""
+    """Inline the functions of a model, unless the result has too many nodes."""
     bodies = {(f.domain, f.name, getattr(f, "overload", "")): f for f in proto.functions}
     sizes: dict[Any, int] = {}
 
@@ -252,9 +252,9 @@ def check_tensor(tensor: TensorProto, name: str, folder: str | None) -> None:
             _external_place(tensor, name, folder, count * dtype.itemsize)
         return
     if dtype is None:
-        return  # refused when it is read
+        return  # raises when the tensor is read
     if tensor.HasField("raw_data"):
-        # len() copies the data: protobuf has no other way.
+        # len() copies the data, but protobuf has no other way to get the size.
         size, expected, what = len(tensor.raw_data), count * dtype.itemsize, "bytes"
     else:
         field = next(f for f, numbers in FIELDS.items() if tensor.data_type in numbers)

@@ -65,7 +65,7 @@ def _reshape(call: Call) -> Value:
     extents = whole_shape(call, x, target)
     groups = extents[0] if len(extents) == 2 else 0
     if groups > 1 and set(call.readers) == {"InstanceNormalization"} and in_groups(x, groups):
-        # A group normalization: no other node reads this shape, which holds at any size.
+        # A group normalization: no other node reads this shape, which is valid at any size.
         return replace(x, flat=(groups, x.size // groups))
     return shape.reshape(call.builder, x, extents)
 
@@ -126,7 +126,7 @@ BLOCKS: dict[tuple[int, ...], tuple[bool, bool]] = {
 
 
 def _blocks(call: Call, x: Tensor, order: tuple[int, ...]) -> Tensor | None:
-    """Return a pixel shuffle, or its inverse, for a Transpose of split axes, or None if it is something else."""
+    """Return a pixel shuffle, or its inverse, for a Transpose of split axes; None if it is neither."""
     assert x.flat is not None
     to_space, major = BLOCKS[order]
     image, flat = replace(x, flat=None), tuple(x.flat[axis - 1] for axis in order[1:])

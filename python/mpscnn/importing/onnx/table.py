@@ -27,7 +27,7 @@ def operator(*names: str) -> Callable[[Handler], Handler]:
 
 
 def unary(name: str, function: Callable[..., Tensor], **attributes: float) -> None:
-    """Register an operator of one tensor; `attributes` are the node's numbers and their defaults."""
+    """Register an operator of one tensor; `attributes` are its number attributes with their defaults."""
 
     def run(call: Call) -> Value:
         return function(call.builder, call.tensor(), **{key: call.real(key, v) for key, v in attributes.items()})

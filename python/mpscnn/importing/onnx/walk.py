@@ -32,7 +32,7 @@ MOVING = frozenset(
 
 
 class Walk:
-    """One import, with one layout of the inputs."""
+    """One pass over a model, for one layout of the inputs."""
 
     def __init__(
         self,

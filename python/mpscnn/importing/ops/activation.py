@@ -54,7 +54,7 @@ def hardtanh(builder: Builder, x: Tensor, min_val: float = -1.0, max_val: float 
 def clamp(builder: Builder, x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
     """Same as torch.clamp with numbers.
 
-    Bounds that no neuron has are set on the sum x / 2 + x / 2.
+    If no neuron has these bounds, they are set on the sum x / 2 + x / 2.
     """
     low = None if min is None or min == -math.inf else float(min)
     high = None if max is None or max == math.inf else float(max)

@@ -25,7 +25,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def align(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both with the same axes, broadcast like NumPy. UnmappedError if an image would have to be transposed."""
+    """Return both with the same axes, broadcast as in NumPy. UnmappedError if that requires transposing an image."""
     if a.flat is not None or b.flat is not None:
         same = (a.height, a.width, a.channels) == (b.height, b.width, b.channels)
         if a.flat == b.flat and a.axes == b.axes and same:
@@ -115,7 +115,7 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
     """Return the tensor, the constant as an array, and its kind: "scalar", (1,), "channels", (C,), or "image"."""
     array = _placed(tensor, constant)
     if array.size > 1 and (array == array.flat[0]).all() and _broadcast(tensor.shape, array.shape) == tensor.shape:
-        array = array.ravel()[:1].reshape((1,) * array.ndim)  # one repeated number
+        array = array.ravel()[:1].reshape((1,) * array.ndim)  # all numbers are equal
     if array.size == 1:
         return tensor, array.reshape(1), "scalar"
     if tensor.flat is not None:
@@ -132,7 +132,7 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
 
 
 def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -> Tensor:
-    """Return a tensor of constants, (H, W, C), with the batch of `like`: the bias of a layer whose weights are 0."""
+    """Return constants, (H, W, C), as a tensor with the batch of `like`: the bias of a layer with weights of 0."""
     height, width, channels = image.shape
     if max(height, width) > EXTENT_LIMIT or image.size > CHANNEL_LIMIT:
         raise UnmappedError(
@@ -320,12 +320,12 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
 
 
 def maximum(builder: Builder, a: Operand, b: Operand) -> Tensor:
-    """Return the elementwise maximum."""
+    """Return the elementwise max."""
     return _extremum(builder, "maximum", a, b)
 
 
 def minimum(builder: Builder, a: Operand, b: Operand) -> Tensor:
-    """Return the elementwise minimum."""
+    """Return the elementwise min."""
     return _extremum(builder, "minimum", a, b)
 
 

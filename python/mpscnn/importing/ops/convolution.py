@@ -18,7 +18,7 @@ Padding: TypeAlias = "int | Pair | tuple[Pair, Pair] | str"
 
 # MPS requires groups of a multiple of 4 channels, or of one channel each (depth-wise).
 GROUP_MULTIPLE = 4
-# Merging groups for that adds zeros to the weights; larger merged weights are refused.
+# Groups are merged to meet that, which adds zeros to the weights; larger merged weights are rejected.
 MAXIMUM_MERGED_BYTES = 1 << 30
 
 
@@ -34,9 +34,9 @@ def conv2d(
 ) -> Tensor:
     """Same as torch.nn.functional.conv2d: `weight` is (O, I / groups, kH, kW).
 
-    `padding` may also be ((top, bottom), (left, right)); "same" needs a stride of 1 and puts the odd pixel last. Groups
-    whose channels are not a multiple of 4, which MPS refuses, are merged: their weights form a block-diagonal matrix
-    with zeros, which gives the same sums for finite values.
+    `padding` may also be ((top, bottom), (left, right)); "same" needs a stride of 1 and puts the odd pixel last. MPS
+    requires groups of a multiple of 4 channels. Others are merged: their weights form a block-diagonal matrix, whose
+    zeros do not change the sums of finite values.
     """
     return _convolve(builder, x, weight, bias, _two(stride), _pads(padding, 2), _two(dilation), groups, "HW")
 
@@ -74,7 +74,7 @@ def conv_transpose2d(
 ) -> Tensor:
     """Same as torch.nn.functional.conv_transpose2d: `weight` is (I, O / groups, kH, kW).
 
-    `padding` may also be ((top, bottom), (left, right)). MPS has no dilation here: zeros are inserted between the taps.
+    `padding` may also be ((top, bottom), (left, right)). MPS has no dilation for it: zeros are inserted between taps.
     """
     return _spread(
         builder, x, weight, bias, _two(stride), _pads(padding, 2), _two(output_padding), groups, _two(dilation), "HW"
@@ -200,7 +200,7 @@ def _as_image(builder: Builder, x: Tensor, spatial: str) -> Tensor:
 
 
 def _merge(weight: NDArray[Any], groups: int, inputs: int, outputs: int) -> tuple[NDArray[Any], int]:
-    """Return weights (channels, channels / groups, kH, kW) and groups as MPS requires them.
+    """Return weights (channels, channels / groups, kH, kW) and a number of groups that MPS supports.
 
     `inputs` and `outputs` are the channels of one group; the first axis of `weight` covers all groups.
     """

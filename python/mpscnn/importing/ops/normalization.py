@@ -168,7 +168,7 @@ def layer_norm(
 def local_response_norm(
     builder: Builder, x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
-    """Same as torch.nn.functional.local_response_norm, whose channel window equals MPS's."""
+    """Same as torch.nn.functional.local_response_norm; MPS has the same window of channels."""
     x = _channels_second(x)
     if size < 1:
         raise InvalidModelError(f"size ({size}) is less than the minimum (1).")

@@ -218,7 +218,7 @@ def avg_pool2d(
 
 
 def _avg_pool_of_padded(builder: Builder, tensor: Tensor, w: _Window) -> Tensor:
-    """Average pooling with ceil_mode and asymmetric padding that counts: pad explicitly first."""
+    """Pool averages with ceil_mode and asymmetric padding that counts: pad explicitly first."""
     extents = tensor.height, tensor.width
     for extent, count, kernel, stride, pads in zip(extents, w.extents, w.kernel, w.stride, w.padding, strict=True):
         if pads[1] + stride - 1 >= kernel:  # a window may start in the padding after the source, at some extents
@@ -243,8 +243,8 @@ def lp_pool2d(
 ) -> Tensor:
     """Return the norm of each window, sum(x ** norm_type) ** (1 / norm_type).
 
-    `absolute`: of |x|, as in ONNX. PyTorch also differs for windows that ceil_mode adds: it scales the mean of the
-    pixels inside.
+    `absolute`: return the norm of |x|, as in ONNX. For windows that ceil_mode adds, PyTorch also differs from ONNX: it
+    scales the mean of the pixels inside of the source.
     """
     what = "norm pooling"
     w = _Window(tensor, what, kernel_size, stride, padding, 1, ceil_mode)
@@ -348,12 +348,12 @@ def _by_cells(
 
 
 def adaptive_avg_pool2d(builder: Builder, tensor: Tensor, output_size: Any) -> Tensor:
-    """Return the means of `output_size` areas; None: as many as pixels. One area along an axis allows any extent."""
+    """Return the means of `output_size` areas; None: one per pixel. A single area along an axis allows any extent."""
     return _adaptive(builder, tensor, output_size, "Mean")
 
 
 def adaptive_max_pool2d(builder: Builder, tensor: Tensor, output_size: Any) -> Tensor:
-    """Return the max of `output_size` areas; None: as many as pixels. One area along an axis allows any extent."""
+    """Return the max of `output_size` areas; None: one per pixel. A single area along an axis allows any extent."""
     return _adaptive(builder, tensor, output_size, "Max")
 
 

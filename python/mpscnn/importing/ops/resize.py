@@ -265,8 +265,8 @@ def _linear(builder: Builder, tensor: Tensor, rows: Axis, columns: Axis, coordin
 def _half_pixel(builder: Builder, tensor: Tensor, sh: int, sw: int, size: dict[str, int]) -> Tensor:
     """Resize by whole factors with half-pixel centres, at any extent: repeat each pixel s times, then average s pixels.
 
-    Pixel i samples (i + 1/2) / s - 1/2, which the mean of s pixels around i interpolates. Even s have no centre: s + 1
-    pixels are averaged, the outer ones with half of the weight. No weight is 0, so infinities stay infinities.
+    Pixel i samples (i + 1/2) / s - 1/2; the mean of s repeated pixels around i is its interpolation. An even s has no
+    centre, so s + 1 pixels are averaged, the outer two with half the weight. No weight is 0, so infinities are kept.
     """
     tensor = builder.add("UpsamplingNearest", tensor, scale_factor=(sh, sw), **size)
     down, across = (np.ones(s + 1 - s % 2, np.float32) / s for s in (sh, sw))

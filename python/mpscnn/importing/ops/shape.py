@@ -199,9 +199,9 @@ def transpose(builder: Builder, x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 def permute(builder: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Same as torch.permute; axes of the image are only relabelled, and no values move.
+    """Same as torch.permute. Axes of the image are only relabelled; no values are moved.
 
-    Axes that the channels were split into may be permuted too (a channel shuffle), by a 1 x 1 convolution.
+    If the channels are split into axes, these may be permuted too (a channel shuffle), by a 1 x 1 convolution.
     """
     order = [_dim(x, dim) for dim in dims]
     if sorted(order) != list(range(x.rank)):
@@ -336,7 +336,7 @@ def strided_slice(
 ) -> Tensor:
     """Same as x[start:stop:step] along axis `dim`; negative numbers count from the end.
 
-    Heights and widths stay free if each end is relative to the nearest end of the source: x[1:], x[:-1], x[::2].
+    Heights and widths stay free if start and stop are relative to the nearest end of the axis: x[1:], x[:-1], x[::2].
     """
     place = _dim(x, dim)
     if place == 0:
@@ -388,7 +388,7 @@ def _cut(builder: Builder, x: Tensor, axis: str, before: int, behind: int, step:
 
 
 def pick_channels(builder: Builder, x: Tensor, channels: Iterable[int]) -> Tensor:
-    """Return the channels of these indices, in this order; contiguous channels are read in place."""
+    """Return the channels with these indices, in this order; contiguous channels are read in place."""
     wanted = [int(channel) for channel in channels]
     if wanted == list(range(x.channels)):
         return x
