@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apple's convolutional-network kernels (MPSCNN) from Python, on Metal and, on Linux, on openmps.
+"""Run Apple's kernels for convolutional networks (MPSCNN) from Python, with Metal on macOS and openmps on Linux.
 
 >>> import numpy as np, mpscnn
 >>> conv = mpscnn.Convolution(np.ones((8, 4, 3, 3), np.float32), padding=1, activation="relu")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m mpscnn``: the command ``mpscnn``."""
+"""Run the command ``mpscnn`` as ``python -m mpscnn``."""
 
 import sys
 

@@ -16,12 +16,12 @@ _Kind = TypeVar("_Kind")
 
 
 def refuse(value: object, name: str, wanted: str) -> NoReturn:
-    """Raise TypeError "name (type) is not wanted."."""
+    """Raise TypeError "<name> (<type>) is not <wanted>."."""
     raise TypeError(f"{name} ({type(value).__name__}) is not {wanted}.")
 
 
 def integer(value: Any, name: str, minimum: int | None = None, maximum: int | None = None) -> int:
-    """Return an int from an int or an integer scalar; refuse bool."""
+    """Return an int from an int or an integer scalar; reject bool."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
         refuse(value, name, "an int")
     try:
@@ -43,7 +43,7 @@ def integers(value: Any, name: str, minimum: int | None = None) -> tuple[int, ..
 
 
 def real(value: Any, name: str) -> float:
-    """Return a float from a float, an int or a scalar that is a number; refuse bool and complex."""
+    """Return a float from a float, an int or a scalar that is a number; reject bool and complex."""
     if not _is_real(value):
         refuse(value, name, "a number")
     try:
@@ -70,7 +70,7 @@ def reals(value: Any, name: str) -> tuple[float, ...]:
 def floats(values: Any, name: str) -> NDArray[np.float32]:
     """Return the elements of an array of one axis, or of a sequence of numbers, in single precision."""
     if hasattr(values, "__dlpack__") or hasattr(values, "__array_interface__"):
-        # Not np.asarray(): it refuses tensors with requires_grad, whose memory can be read.
+        # Not np.asarray(): it rejects tensors with requires_grad, although their memory can be read.
         found = values if isinstance(values, np.ndarray) else _core._view(values, name)
         if found.ndim != 1:
             raise ValueError(f"{name}.ndim ({found.ndim}) is not 1.")
@@ -86,7 +86,7 @@ def floats(values: Any, name: str) -> NDArray[np.float32]:
 
 
 def boolean(value: Any, name: str) -> bool:
-    """Return a bool from Python's or NumPy's."""
+    """Return a bool from a bool of Python or NumPy."""
     if not isinstance(value, (bool, np.bool_)):
         refuse(value, name, "True or False")
     return bool(value)
@@ -135,7 +135,7 @@ def instance(value: Any, name: str, kind: type[_Kind]) -> _Kind:
 
 
 def instance_of(value: Any, name: str, *kinds: type, last: str = "") -> Any:
-    """Return the value if it is an instance of one of the classes, and was made; `last` ends the list in errors."""
+    """Return the value if it is an initialized instance of one of the classes; `last` ends the list in errors."""
     if not isinstance(value, kinds):
         nouns = [kind.__name__ for kind in kinds] + [last] * bool(last)
         listed = " or ".join(filter(None, [", ".join(nouns[:-1]), nouns[-1]]))
@@ -151,19 +151,19 @@ def instance_or_none(value: Any, name: str, kind: type[_Kind]) -> _Kind | None:
 
 
 def made(value: _Kind, name: str) -> _Kind:
-    """Return the object, of a Python class, if its __init__ has run."""
+    """Return an object of a Python class if its __init__ has run."""
     if not vars(value):
         raise TypeError(f"{name} ({type(value).__name__}) was not made: its __init__ has not run.")
     return value
 
 
 class Made:
-    """Base of classes that need their __init__: before it has run, attributes raise as in the extension's classes."""
+    """Base class whose attributes raise before __init__ has run, as those of the extension's classes do."""
 
-    if not TYPE_CHECKING:  # a type checker knows the attributes
+    if not TYPE_CHECKING:  # type checkers see the attributes of each class
 
         def __getattr__(self, name: str) -> Any:
-            # copy, pickle and inspect look up names of their own and expect AttributeError.
+            # copy, pickle and inspect look up special names and expect AttributeError.
             if not name.startswith("__"):
                 made(self, "self")
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")

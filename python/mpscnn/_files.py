@@ -26,7 +26,7 @@ _PREFIX, _SUFFIX = ".mpscnn-", ".partial"
 def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that replaces the one at `path` at the end of the block. Links are followed.
 
-    An OSError names `path`, whichever file it is about.
+    Every OSError names `path`, even if a temporary file caused it.
     """
     with named(path):
         target = Path(os.path.realpath(path))
@@ -46,8 +46,8 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def staging(folder: Path) -> Iterator[Path]:
     """Make a folder in `folder` for unfinished files; it is removed with its contents at the end of the block.
 
-    Meanwhile a file beside it is locked. The lock ends with the process, however that ends, and is seen from other
-    containers too, where process ids are meaningless.
+    Until then a file beside it is locked. The lock ends with the process, even after a crash, and is visible in other
+    containers, where process ids are meaningless.
     """
     lock: BinaryIO | None = None
     try:
@@ -80,7 +80,7 @@ def _content(lock: str) -> Path:
 
 
 def _remove(lock: str) -> None:
-    """Remove the folder, then its lock, so that no folder is without one."""
+    """Remove the folder, then its lock file, so that every folder has a lock file."""
     shutil.rmtree(_content(lock), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.unlink(lock)
@@ -99,7 +99,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 @contextlib.contextmanager
 def created(path: Path, replaces: Path) -> Iterator[BinaryIO]:
-    """Create a file with the mode of the file that it replaces, or umask's; it is on disk at the end of the block."""
+    """Create a file with the mode of `replaces`, or umask's, and flush it to disk at the end of the block."""
     with open(path, "xb") as file:
         with contextlib.suppress(OSError):  # no such file, or a file system without modes
             os.fchmod(file.fileno(), stat.S_IMODE(os.stat(replaces).st_mode))
@@ -120,7 +120,7 @@ def synchronize(folder: Path) -> None:
 
 @contextlib.contextmanager
 def named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Re-raise OSErrors with the caller's path instead of that of a partial file, or none."""
+    """Re-raise OSErrors with the caller's path, in place of a partial file's path or of none."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGINT: deferred in critical sections, and handled while the command's modules are imported."""
+"""Handling of SIGINT: deferred in critical sections; ends the command while its modules are imported."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def leave_if_command() -> None:
-    """Exit the command `mpscnn`, or `python -m mpscnn`, on Ctrl-C without a traceback, until `raise_again`.
+    """Make Ctrl-C exit the command `mpscnn`, or `python -m mpscnn`, without a traceback, until `raise_again()`.
 
-    For imports only, where there is nothing to clean up: an import may turn KeyboardInterrupt into another exception.
+    Used during imports only: they need no cleanup, and may turn KeyboardInterrupt into another exception.
     """
     name = sys.argv[0] if getattr(sys, "argv", None) else ""
     is_module = name == "-m" and "mpscnn" in sys.orig_argv  # later it is the path of __main__.py
@@ -52,7 +52,7 @@ def leave_if_command() -> None:
 
 
 def raise_again() -> None:
-    """Raise KeyboardInterrupt on Ctrl-C, as Python does by itself."""
+    """Make Ctrl-C raise KeyboardInterrupt again, as by default."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -9,7 +9,7 @@ from . import _checks
 
 
 def attributes(kind: type[Any]) -> type[Any]:
-    """Make each annotated name of a class a read-only property of what `__init__` was given."""
+    """Add a read-only property for each annotated name of a class, with the value passed to `__init__`."""
     for name in vars(kind).get("__annotations__", {}):
         setattr(kind, name, _attribute(name, kind.__doc__ or ""))
     return kind

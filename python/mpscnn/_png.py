@@ -21,7 +21,7 @@ _MAX_PIXELS = 1 << 24
 def image_png(image: Image) -> bytes | None:
     """Return the images side by side as a PNG file; 0 is black, 1 (for integers, the max) is full color.
 
-    None for temporary images, for other than 1, 3 or 4 channels, and for more than 16 million pixels.
+    Return None for temporary images, for other than 1, 3 or 4 channels, and for more than 16 million pixels.
     """
     n, height, width, channels = image.shape
     n = min(n, _MAX_IMAGES)
@@ -31,7 +31,7 @@ def image_png(image: Image) -> bytes | None:
 
 
 def to_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return values as uint8: floats from [0, 1], NaN as 0; integers from their range."""
+    """Convert values to uint8: floats from [0, 1], with NaN as 0, and integers from the range of their type."""
     if values.dtype.kind == "f":
         scaled = np.clip(np.nan_to_num(values.astype(np.float32), nan=0.0), 0, 1) * 255
     else:
@@ -47,7 +47,7 @@ def encode(pixels: NDArray[np.uint8]) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[channels], 0, 0, 0)
-    # Each row begins with its filter: 0, none.
+    # Each row begins with its filter type; 0: none.
     rows = np.pad(pixels.reshape(height, width * channels), ((0, 0), (1, 0)))
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes())), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)

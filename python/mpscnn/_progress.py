@@ -12,20 +12,20 @@ from .errors import MissingPackageError
 
 
 def shower(progress: Any, total: int | None, unit: str) -> tuple[Callable[..., object], Callable[[], object]]:
-    """Return two functions: one to call with the number of units done, and optionally a text, and one to close.
+    """Return two functions: update(done, text="") with the number of completed units, and close().
 
-    A bar shows the text; a callable of the user is called without it.
+    A bar shows the text; a callable does not receive it.
 
     Parameters
     ----------
     progress : bool, callable or None
-        True: a tqdm bar. A callable is called with the number done and the total, or None.
+        True: show a tqdm bar. A callable is called with the number of completed units and the total, or None.
     """
     if progress is None or progress is False:
         return lambda done, text="": None, lambda: None
     if progress is True:
         try:
-            tqdm = importlib.import_module("tqdm.auto").tqdm  # not imported by name: it has no types
+            tqdm = importlib.import_module("tqdm.auto").tqdm  # tqdm has no type annotations
         except ModuleNotFoundError:
             raise MissingPackageError("progress=True", "tqdm") from None
         bar, shown = tqdm(total=total, unit=unit), 0

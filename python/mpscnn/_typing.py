@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class SupportsDLPack(Protocol):
-    """PyTorch, JAX, CuPy, NumPy: https://dmlc.github.io/dlpack."""
+    """Object with the DLPack protocol, such as an array of PyTorch, JAX or NumPy: https://dmlc.github.io/dlpack."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
-        """Capsule of the tensor."""
+        """Return a DLPack capsule of the tensor."""
         ...
 
 
 class SupportsArrayInterface(Protocol):
-    """NumPy's array interface, version 3."""
+    """Object with NumPy's array interface, version 3."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -29,10 +29,10 @@ class SupportsArrayInterface(Protocol):
 
 
 class SupportsBuffer(Protocol):
-    """The buffer protocol (PEP 688): memoryview, array.array, mmap."""
+    """Object with the buffer protocol (PEP 688), such as memoryview, array.array or mmap."""
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        """View of the memory."""
+        """Return a view of the memory."""
         ...
 
 
@@ -113,7 +113,7 @@ class PaddingPolicy(Protocol):
 
 Real: TypeAlias = SupportsFloat | SupportsIndex
 
-# (height, width), one number for both, or a list, whose length a type cannot state.
+# (height, width), one number for both, or a list, whose length a type cannot express.
 Pair: TypeAlias = SupportsIndex | tuple[SupportsIndex, SupportsIndex] | list[int]
 Padding: TypeAlias = (
     Pair

@@ -3,11 +3,11 @@
 
 A round runs each contestant once, in random order: a pause, one warm-up call, which wakes the threads and warms the
 caches, then calls for about 2 ms (networks: 20 ms), at least one. A contestant's time is the median over the rounds.
-Networks are compared by the median of their ratio of times in the same round: if other programs take half of a
-processor for seconds, both contestants lose it.
+Networks are compared by the median of their ratio of times in the same round: if other programs use half of a
+processor for seconds, both contestants slow down alike.
 
-The pause lasts until the threads of the contestant before are asleep. Idle threads spin, those of an OpenMP library for
-about 8 ms, those of ONNX Runtime for 40 ms, on processors that the next contestant needs: of two, it would get one.
+The pause lasts until the threads of the previous contestant are asleep. Idle threads spin, those of OpenMP libraries
+for about 8 ms, those of ONNX Runtime for 40 ms, and occupy processors that the next contestant needs.
 
 Results are compared before anything is timed.
 """
@@ -58,7 +58,7 @@ def interleaved(
     ----------
     contestants : dict of callables by name
     seconds : float
-        For all contestants together, without warm-up; there are at least nine rounds, however long they take.
+        Time for all contestants together, without warm-up. At least nine rounds are run, even if they take longer.
     best : bool, default False
         Return the min instead of the median, which is more telling on a shared machine.
     progress : callable, optional
@@ -95,7 +95,7 @@ def rounds(
 
 
 def ratio(these: Iterable[float], those: Iterable[float]) -> float:
-    """Return the median of the first over the second, round by round."""
+    """Return the median over the rounds of `these` divided by `those`."""
     return statistics.median(a / b for a, b in zip(these, those, strict=True))
 
 
@@ -210,7 +210,7 @@ def _channels_last(torch: Any, array: NDArray[Any]) -> Any:
 
 
 def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]], *, spins: bool = True) -> Contestant:
-    """Return an ONNX file, or its bytes, in ONNX Runtime on the CPU; `spins` (the default): threads spin when idle."""
+    """Return a contestant that runs an ONNX file, or its bytes, in ONNX Runtime; `spins`: idle threads spin."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -231,7 +231,7 @@ def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]
 def openvino_contestant(
     model: str | bytes, arrays: Mapping[str, NDArray[Any]], *, reduced_precision: bool = False
 ) -> Contestant:
-    """Return an ONNX file, or its bytes, in OpenVINO on the CPU; `reduced_precision`: bfloat16, if the CPU has it."""
+    """Return a contestant that runs an ONNX file, or its bytes, in OpenVINO; `reduced_precision` allows bfloat16."""
     try:
         import openvino
     except ModuleNotFoundError:
@@ -259,7 +259,7 @@ def openvino_contestant(
 
 
 def _feed(names: list[str], arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return C-contiguous arrays by the peer's names, matched by name if the names are ours, otherwise in order."""
+    """Return C-contiguous arrays by the other program's names, matched by name if all are ours, else in order."""
     if set(names) != set(arrays):
         if len(names) != len(arrays):
             raise ValueError(f"the model has {len(names)} inputs ({', '.join(names)}), not {len(arrays)}.")
@@ -283,9 +283,9 @@ class Measured:
         Min and quartiles over the rounds.
     images_per_second : float
     ratio : float
-        Its seconds over those of the first contestant, median over the rounds; above 1 the first is faster.
+        Its seconds divided by those of the first contestant, median over the rounds; above 1 the first is faster.
     difference : float
-        Max difference of its results from the first contestant's, over the max magnitude of the latter.
+        Max difference of its results from the first contestant's, divided by the max magnitude of the latter.
     """
 
     name: str
@@ -302,7 +302,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Contestants on one batch."""
+    """Measurements of several contestants on one batch."""
 
     case: str
     batch: int
@@ -328,7 +328,7 @@ def compare(
     absent: Mapping[str, str] | None = None,
     progress: Callable[[float], object] | None = None,
 ) -> Comparison:
-    """Compare the results of the contestants, then time them.
+    """Compare the results of the contestants, then time them; return a `Comparison`.
 
     Raises
     ------
@@ -385,7 +385,7 @@ def _difference(ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> float:
             return float("inf")
         scale = float(np.abs(a).max(initial=0.0)) or 1.0
         difference = float(np.abs(a.reshape(-1) - b.reshape(-1)).max(initial=0.0)) / scale
-        worst = difference if not difference <= worst else worst  # NaN stays
+        worst = difference if not difference <= worst else worst  # keeps NaN
     return worst
 
 
@@ -395,7 +395,7 @@ def peers(makers: Mapping[str, Callable[[], Contestant]]) -> tuple[list[Contesta
     for name, make in makers.items():
         try:
             found.append(make())
-        except Exception as error:  # each has exceptions of its own; the other contestants still run
+        except Exception as error:  # each program raises its own classes; the other contestants still run
             absent[name] = (str(error).strip() or type(error).__name__).splitlines()[0]
     return found, absent
 
@@ -413,7 +413,7 @@ def metadata_version(package: str) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Return facts of the machine that results depend on."""
+    """Return the properties of the machine that results depend on."""
     from .device import Device
 
     return {
@@ -437,7 +437,7 @@ _COLOURS = {
 
 
 def plot(comparisons: Iterable[Comparison], path: str | os.PathLike[str], *, title: str = "") -> None:
-    """Plot milliseconds per image as bars with quartiles, grouped by comparison; the suffix of the path is the format.
+    """Plot milliseconds per image as bars with quartiles, grouped by comparison; the path's suffix is the format.
 
     Raises
     ------

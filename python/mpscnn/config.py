@@ -23,7 +23,7 @@ from pathlib import Path
 
 __all__ = ["cflags", "compat_dir", "config", "include_dir", "lib_dir", "libs", "objcflags"]
 
-# Not resolved: in a build folder this file is a link into the sources, and the libraries are beside the link.
+# No resolve(): in a build folder this file is a link into the sources, and the libraries are beside the link.
 _PACKAGE = Path(__file__).parent.absolute()
 _RUNTIME_FLAGS = (
     "-fobjc-runtime=gcc",
@@ -57,7 +57,7 @@ def lib_dir() -> Path | None:
 
 
 def _runtime_library(name: str) -> str:
-    """Return ``-l<name>``, or the path of the wheel's own copy: a process must not load both."""
+    """Return ``-l<name>``, or the path of the copy in the wheel, because a process must not load both."""
     bundled = sorted((_PACKAGE.parent / "mpscnn.libs").glob(f"lib{name}-*.so*"))
     return str(bundled[0]) if bundled else f"-l{name}"
 
@@ -78,12 +78,12 @@ def _gcc_dir() -> Path:
 
 
 def cflags() -> list[str]:
-    """Return the preprocessor flags: where the headers are.
+    """Return the preprocessor flags, with the folders of the headers.
 
     Raises
     ------
     FileNotFoundError
-        On Linux without the headers of GCC's Objective-C runtime.
+        On Linux, if the headers of GCC's Objective-C runtime are not installed.
     """
     if _is_macos():
         return []
@@ -100,7 +100,7 @@ def objcflags() -> list[str]:
     Raises
     ------
     FileNotFoundError
-        On Linux without the headers of GCC's Objective-C runtime.
+        On Linux, if the headers of GCC's Objective-C runtime are not installed.
     """
     if _is_macos():
         return ["-fno-objc-arc"]
@@ -108,12 +108,12 @@ def objcflags() -> list[str]:
 
 
 def libs() -> list[str]:
-    """Return the linker flags; an rpath lets the program find the libraries where they are now.
+    """Return the linker flags, including an rpath to the present folders of the libraries.
 
     Raises
     ------
     FileNotFoundError
-        On Linux without GCC's Objective-C runtime.
+        On Linux, if GCC's Objective-C runtime is not installed.
     """
     if _is_macos():
         # CoreGraphics: without it there may be no default device [Apple's documentation, MTLCreateSystemDefaultDevice].
@@ -132,7 +132,7 @@ def libs() -> list[str]:
 
 
 def config() -> dict[str, object]:
-    """Return everything as ``--json`` prints it."""
+    """Return all values that ``--json`` prints."""
     return {
         "platform": sys.platform,
         "include_dir": None if include_dir() is None else str(include_dir()),

@@ -28,7 +28,7 @@ _MAX_NODES = 100_000
 
 
 def save(network: Network, path: str | os.PathLike[str]) -> None:
-    """Write the network's graph after all passes, with weights in the order of the kernels."""
+    """Write the network's graph after all passes, with weights in the kernels' order, OHWI."""
     from .importing.weights_files import write_safetensors
     from .layers import loaded_shapes
 
@@ -89,7 +89,7 @@ def read(path: str | os.PathLike[str], *, mapped: bool = True) -> tuple[Graph, d
     Raises
     ------
     InvalidModelError
-        The file is damaged, of a later version, or not a network.
+        The file is damaged, has a later version, or is not a network.
     """
     from .importing.weights_files import safetensors
 
@@ -155,7 +155,7 @@ def _encoded(name: str, value: Any, arrays: dict[str, NDArray[Any]], node: str) 
 
 
 class _Reader:
-    """Reader from JSON to a Graph. Raises InvalidModelError for anything that `save` does not write."""
+    """Reader that makes a Graph from JSON. It raises InvalidModelError for anything that `save` does not write."""
 
     def __init__(self, path: str, weights: Mapping[str, NDArray[Any]]) -> None:
         self._path = path

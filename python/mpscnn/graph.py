@@ -21,7 +21,7 @@ EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
 
 @dataclass(frozen=True)
 class Value:
-    """The value of a node or input of a graph: one image per image of the batch."""
+    """Result of a node, or an input of a graph: one image for each image of the batch."""
 
     name: str
 
@@ -41,8 +41,8 @@ class Input:
         Order of the axes of its array: letters of "NHWC", each at most once, with N. Missing axes have extent 1, so
         "NC" is a batch of vectors and "NCW" one of sequences.
     fixed_by : str
-        If height and width are fixed although the kernels accept others: the node of the source model that was imported
-        for exactly these.
+        Node of the source model that was imported for this height and width only, if that is why they are fixed
+        although the kernels accept others; otherwise empty.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Output:
     layout : str
         Order of the axes of its array, as in `Input`.
     shape : tuple of int or None
-        Shape of the array after its first axis (N), if the axes of `layout` are merged or split: a flattened result.
-        None: the axes of `layout` as they are.
+        Shape of the array without its first axis (N), if the axes of `layout` are merged or split, as in a flattened
+        result. None: the axes of `layout`.
     """
 
     name: str
@@ -92,9 +92,9 @@ class Node:
     origin : str
         Node of the source model that it comes from, for tables and errors: "layer1.0.conv1 (Conv)".
     training : dict
-        Properties of batch normalization that only a `Trainer` uses. "momentum": of the running statistics, as in
-        torch.nn. "statistics": what mean and variance are computed over in training, "batch" (default) or "image";
-        "none" keeps the given ones, for a kernel used for its factors only.
+        Properties of batch normalization that only a `Trainer` uses. "momentum": that of the running statistics, as in
+        torch.nn. "statistics": mean and variance are computed over the "batch" (default) or each "image" in training;
+        "none" keeps the given ones, for a kernel that only scales and shifts.
     """
 
     name: str
@@ -117,7 +117,7 @@ def check_layout(layout: str, name: str) -> None:
 
 
 def _is_kernel(kind: object) -> bool:
-    """Return whether it is a class of the table; a graph stores names, so derived classes would be lost."""
+    """Return whether `kind` is a class of the table; a graph stores names, so derived classes would be lost."""
     return isinstance(kind, type) and KERNELS.get(kind.__name__) is kind
 
 
@@ -204,12 +204,12 @@ class Graph(_checks.Made):
 
         Parameters
         ----------
-        name : str
+        name : str, default "x"
         height, width : int, pixels, 1 to 16384, optional
             None: any.
         channels : int, 1 to 8192, optional
             None: any number that the kernels accept.
-        layout : str
+        layout : str, default "NHWC"
             Order of the axes of its array; see `Input`.
         fixed_by : str
             Node that fixes height and width; see `Input`.
@@ -251,7 +251,7 @@ class Graph(_checks.Made):
         *sources : Value
             The kernel's sources.
         name : str, optional
-            Name of the node and of its value; default: the kernel's in lower case, numbered.
+            Name of the node and of its value; default: the kernel's name in lower case, with a number.
         origin : str
             Node of the source model that it comes from, for tables and errors.
         **arguments
@@ -345,11 +345,11 @@ class Graph(_checks.Made):
         ----------
         value : Value
         name : str, optional
-            Default: the value's.
-        layout : str
+            Default: the value's name.
+        layout : str, default "NHWC"
             Order of the axes of its array; see `Input`.
         shape : tuple of int, optional
-            Shape of the array after its first axis; see `Output`.
+            Shape of the array without its first axis; see `Output`.
 
         Raises
         ------
@@ -371,7 +371,7 @@ class Graph(_checks.Made):
     # ---- lookup
 
     def node(self, name: str) -> Node:
-        """Return the node of that name.
+        """Return the node with this name.
 
         Parameters
         ----------
@@ -395,7 +395,7 @@ class Graph(_checks.Made):
         raise KeyError(f'the graph has no node "{name}".')
 
     def consumers(self) -> dict[str, list[Node]]:
-        """Return the nodes that read each value, once per read."""
+        """Return a dict from each value's name to the nodes that read it, once for each read."""
         found: dict[str, list[Node]] = {name: [] for name in [*self.inputs, *(node.name for node in self.nodes)]}
         for node in self.nodes:
             for source in node.sources:

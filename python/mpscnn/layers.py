@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a network as a table (kernels, shapes, parameters, operations, bytes), and the plan of its images.
+"""Tables of a network's layers (kernels, shapes, parameters, operations, bytes) and of its images in memory.
 
 Operations are counted for the whole batch, by these conventions:
 
 * A multiply-add is two floating-point operations. Kernels with weights count each weight once per window position,
-  taps over padding included; biases and fused activations count nothing.
+  taps over padding included; biases and fused activations are not counted.
 * Pooling counts one operation per tap; spatial and cross-channel normalization one multiply-add per tap, local
   contrast normalization two.
 * Batch normalization is one multiply-add per value; instance and group normalization count 6 operations: mean 1,
-  variance 3, scale and shift 2. SoftMax and LogSoftMax count 5: maximum, difference, exponential, sum, quotient.
-* Bilinear samples are four multiply-adds. Arithmetic and activations count one operation per result, reductions one
+  variance 3, scale and shift 2. SoftMax and LogSoftMax count 5: max, difference, exponential, sum, quotient.
+* A bilinear sample is four multiply-adds. Arithmetic and activations count one operation per result, reductions one
   per value read, two if weighted.
-* Operators that only move values count none.
+* Operators that only move values are not counted.
 
 Parameters are the trainable values: weights, biases, gamma, beta and slopes, not the statistics of batch normalization.
 Bytes are height times width times channels times the item size, without padding that a device may add.
@@ -51,7 +51,7 @@ class Layer:
     origin : str
         Nodes of the source model that it comes from.
     kernel, family, apple_class : str
-        Concatenation has no Apple class: the kernels before it write into one image.
+        A concatenation has no Apple class, because the kernels before it write into one image.
     detail : str
         Window, stride and so on, height before width: "3x3, stride 2, groups 32".
     activation : str
@@ -146,7 +146,7 @@ class LayerTable(list[Layer]):
 
 
 def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> LayerTable:
-    """Return the layers of a network, or of a graph as it is: nothing folded, one kernel per node.
+    """Return the layers of a network, or of a graph without any folding: one kernel per node.
 
     Parameters
     ----------
@@ -158,9 +158,9 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
     Raises
     ------
     ValueError
-        'input "x": height and width are free: give its shape (NHWC).', or a shape that a kernel refuses.
+        'input "x": height and width are free: give its shape (NHWC).', or a shape that a kernel rejects.
     TypeError
-        `model` is neither.
+        `model` is neither a Graph nor a Network.
     """
     network = network_of(model)
     shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
@@ -254,7 +254,7 @@ def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, 
 
 
 def loaded_shapes(network: Network) -> dict[str, tuple[int, ...]]:
-    """Return shapes of arrays for those inputs whose shape the source of the network or `load` gave."""
+    """Return shapes of arrays for the inputs whose shape was given by the source model or to `load`."""
     return {
         name: tuple(shape["NHWC".index(letter)] for letter in network.inputs[name].layout)
         for name, shape in network._loaded_shapes.items()
@@ -286,7 +286,7 @@ def _size(array: Any) -> int:
 
 
 def _is_source(weight: Any) -> bool:
-    """Return whether it is a data source, which MPS calls back."""
+    """Return whether `weight` is a data source."""
     return hasattr(weight, "load") and hasattr(weight, "purge")
 
 
@@ -396,7 +396,7 @@ def _multiply_adds(node: Node, sources: tuple[Shape, ...], result: Shape) -> int
     weights = _weights(node)
     if node.kernel == "ConvolutionTranspose":
         return weights * _pixels(sources[0])
-    # With a sub-pixel factor each window position makes a square of pixels.
+    # With a sub-pixel factor each window position computes a square of pixels.
     return weights * _pixels(result) // int(node.arguments.get("sub_pixel_scale_factor", 1)) ** 2
 
 
@@ -475,17 +475,17 @@ class MemoryPlan:
     steps : int
         Kernels that are encoded.
     input_bytes, output_bytes : int
-        Can be shared with arrays.
+        Bytes of images that can share the memory of arrays.
     temporary_bytes : int
         Sum over all temporary images.
     peak_temporary_bytes : int
-        Max over the steps of the temporary images alive, between first write and last read: the heap that is needed.
+        Size of the heap: max over the steps of the bytes of temporary images between first write and last read.
     peak_step : int
-        The step of that maximum.
+        The step with that max.
     weight_bytes : int
-        float32, as given to the kernels.
+        In float32, as given to the kernels.
     most_images : int
-        Max images of one command buffer; larger batches are computed in chunks. 0: the batch cannot be divided.
+        Max number of images per command buffer; larger batches are computed in chunks. 0: the batch cannot be divided.
     """
 
     images: list[PlannedImage]

@@ -38,7 +38,7 @@ class Network(_checks.Made):
     network at once; the GIL is released while it runs. Batches may have any number of images, and images any height and
     width that the kernels accept; plans for the most recent shapes are cached.
 
-    ``copy.copy(net)`` shares the kernels and has layouts of its own. ``copy.deepcopy(net)`` and pickles, as made by
+    ``copy.copy(net)`` shares the kernels and has its own layouts. ``copy.deepcopy(net)`` and pickles, as made by
     multiprocessing, contain the graph of the kernels, the current values of its arrays, including those of mapped
     files, the options and the layouts. Results are equal bit by bit. Data sources must be picklable. The copy is on the
     default device, on any platform; copying a network on another device raises ValueError.
@@ -50,13 +50,13 @@ class Network(_checks.Made):
     dtype : "float32" or "float16", default "float32"
         Type of the images between kernels, and of results. Arithmetic is float32 in both cases on Linux.
     mean, std : float or sequence of float, one per channel, optional
-        With either, the input x is normalized to (x - mean) / std on the device; for several inputs, a dict by name.
+        If given, the input x is normalized to (x - mean) / std on the device; for several inputs, a dict by name.
         Pixels of uint8 arrays are scaled to 0...1, x / 255, before, as in torchvision.
     allow_reduced_precision : bool, default False
         Apple's MPSKernelOptionsAllowReducedPrecision for every kernel: bfloat16 products on Linux.
     optimize : bool, default True
         False: one kernel per node of the graph.
-    device : Device, optional
+    device : Device, default Device()
 
     Raises
     ------
@@ -331,8 +331,8 @@ class Network(_checks.Made):
         Raises
         ------
         ValueError
-            'input "x": its number of channels (4) is not 3.', with the ``input_layout`` to set if the array has its
-            channels at the other end; "out.shape (1, 8) is not the result's (2, 8)."
+            'input "x": its number of channels (4) is not 3.', with the ``input_layout`` to set if the array is NHWC
+            instead of NCHW or vice versa; "out.shape (1, 8) is not the result's (2, 8)."
         TypeError
             "the number of arrays (2) is not 1.", 'x.dtype (float64) is not float32, float16, uint8 or uint16: convert
             the array with .astype("float32").'
@@ -349,9 +349,9 @@ class Network(_checks.Made):
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the network without blocking the event loop: ``await net.apredict(x)``.
 
-        Otherwise like ``net(x)``. Requests run in the order in which they are made; of each event loop at most four are
-        on the device's queue, the others wait. A request that is cancelled while it waits never runs; once it is on the
-        queue it completes, writing to ``out`` if given, and its result is dropped.
+        Otherwise like ``net(x)``. Requests run in the order of the calls. At most four requests of an event loop are on
+        the device's queue; the others wait. A request that is cancelled while it waits never runs. If it is already on
+        the queue, it completes and writes to ``out`` if given, but its result is dropped.
 
         Parameters
         ----------
@@ -437,7 +437,7 @@ class Network(_checks.Made):
         *images : Image
             The inputs, in order.
         out : Image, or sequence of Image and None, optional
-            Destinations.
+            Destinations; None: new images.
 
         Returns
         -------
@@ -478,7 +478,7 @@ class Network(_checks.Made):
             raise self._with_layout_that_fits(error, arrays) from None
 
     def _with_layout_that_fits(self, error: ValueError, arrays: Sequence[Any]) -> ValueError:
-        """Return the error, with a fix if the arrays have their channels last instead of first, or vice versa."""
+        """Return the error, with advice if the arrays have their channels last instead of first, or vice versa."""
         shapes = [tuple(getattr(array, "shape", ())) for array in arrays]
         layouts = {name: spec.layout for name, spec in self._inputs.items()}
         if self._fit(shapes, layouts):
@@ -539,7 +539,7 @@ class Network(_checks.Made):
         """Write the network to a file that `mpscnn.load` maps into memory; see docs/file_format.md.
 
         The weights are written as the kernels read them: batch normalization folded, OHWI. An existing file is replaced
-        atomically: whenever the process ends, there is either the old or the new file.
+        atomically: if the process is killed, either the old or the new file exists.
 
         Parameters
         ----------
@@ -610,7 +610,7 @@ def _other_layout(layout: str) -> str:
 
 
 def _layout_advice(specs: Mapping[str, Input], shapes: Sequence[tuple[int, ...]], changed: Mapping[str, str]) -> str:
-    """Return the sentence with the layouts in `changed`, which fit the arrays, and the permutation of the axes."""
+    """Return advice in a sentence: the layouts in `changed`, which fit the arrays, and the permutation of the axes."""
     sentences, permutations = [], []
     for (name, spec), shape in zip(specs.items(), shapes, strict=True):
         if name not in changed:
@@ -643,7 +643,7 @@ def _with_layouts(specs: dict[str, Any], value: str | Mapping[str, str], what: s
 
 
 def _normalize_inputs(graph: Graph, mean: Any, std: Any) -> Graph:
-    """Insert (x - mean) / std after the inputs that have either."""
+    """Insert (x - mean) / std after the inputs that have a mean or std."""
     if mean is None and std is None:
         return graph
     by_name: dict[str, dict[str, NDArray[np.float32]]] = {}

@@ -87,7 +87,7 @@ class _Box:
 
 
 def svg(model: Graph | Network, input_shapes: InputShapes = None, *, title: str = "") -> str:
-    """Draw a network.
+    """Return a diagram of a network.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ _Edge = tuple[_Box, _Box]
 
 
 def _shorter_concatenations(sources: dict[str, list[str]], layers: dict[str, Layer]) -> dict[str, list[str]]:
-    """Let a concatenation that begins with an earlier one's sources read that one instead, as in a dense block."""
+    """Replace the first sources of a concatenation by an earlier concatenation of the same ones, as in dense blocks."""
     earlier: dict[tuple[str, ...], str] = {}
     for name, layer in layers.items():
         if layer.kernel != CONCATENATE:
@@ -423,7 +423,7 @@ def _edge(path: list[_Box]) -> str:
 
 
 def _port(box: _Box, other: _Box, joined: list[_Box]) -> float:
-    """Return where an edge leaves or enters a box: ports are spread over its middle, in the order of the neighbours."""
+    """Return the x of an edge at a box: ports are spread over the box's middle, in the order of the neighbours."""
     ordered = sorted(joined, key=lambda joined: joined.x)
     step = min(18.0, box.width * 0.6 / len(ordered))
     return box.x + (ordered.index(other) - (len(ordered) - 1) / 2) * step

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""profile(): encode and execution times of kernels."""
+"""Recording of encode and execution times of kernels: profile()."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COLUMNS = ("name", "kernel", "calls", "ms", "share")
 
 @dataclass(frozen=True)
 class Event:
-    """A time interval.
+    """Time interval of an encode, or of an execution on the device.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class Event:
     kernel : str
         Name of the kernel; empty for a command buffer of several kernels.
     kind : "encode" or "execute"
-        On the calling thread, or on the device.
+        Encoded on the calling thread, or executed on the device.
     start, end : float, seconds
-        By one clock for all events.
+        All events use the same clock.
     command_buffer : int
         Numbered from 1.
     thread : int
@@ -45,7 +45,7 @@ class Event:
 
     @property
     def duration(self) -> float:
-        """Seconds."""
+        """Duration in seconds."""
         return self.end - self.start
 
 
@@ -55,7 +55,7 @@ class profile(_checks.Made):  # noqa: N801  (called like a function: with mpscnn
     Parameters
     ----------
     per_kernel : bool, default True
-        Encode each kernel of a network on a command buffer of its own, to time each kernel. This prevents fusion within
+        Encode each kernel of a network on a separate command buffer, to time each kernel. This prevents fusion within
         a command buffer and temporary images, so networks are slower. False: one event per command buffer, at the usual
         speed.
 

@@ -29,15 +29,15 @@ class _Failed:
 
 
 class Stream(_checks.Made, Iterator[Any]):
-    """Results of a network, in the order of the batches; made by `Network.stream`.
+    """Iterator over the results of a network, in the order of the batches; made by `Network.stream`.
 
     At most ``in_flight`` batches are taken from the iterable ahead of the requested result. An exception of the
-    iterable is raised after the results of the batches before it. A batch that the network refuses, or on which the
-    device fails, raises in place of its result; the next call continues with the following batch. Ctrl-C and exceptions
-    of ``progress`` lose nothing: the next call returns the result that was due. (A generator interrupted by Ctrl-C has
+    iterable is raised after the results of the batches before it. If the network rejects a batch, or the device fails,
+    an exception is raised in place of the result; the next call continues with the following batch. After Ctrl-C or an
+    exception of ``progress``, the next call returns the result that is due. (A generator that Ctrl-C interrupts has
     ended, as always in Python.) Do not write to a batch before its result is available.
 
-    As a context manager it waits on exit for batches in flight. One thread at a time may be in next().
+    As a context manager it waits on exit for batches in flight. Only one thread at a time may call next().
     """
 
     def __init__(self, network: Network, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> None:

@@ -2,8 +2,8 @@
 """Comparison of a network with another program, layer by layer, to find where the results start to differ.
 
 Layers are matched by the nodes of the source model that they come from (`Node.origin`). Where passes have merged
-several nodes into one kernel, the result of the last node is compared; without passes, each node that the importer
-made a kernel of.
+several nodes into one kernel, the result of the last node is compared. Without passes, the result of each node for
+which the importer added a kernel is compared.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Verification:
     rows : list of Row
         Layers in execution order, then outputs.
     unmatched : list of str
-        Layers without a counterpart of their own.
+        Layers without a separate counterpart.
     """
 
     against: str
@@ -91,7 +91,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether something was compared and nothing differs."""
+        """Whether at least one result was compared and none differs."""
         return bool(self.rows) and self.first is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,12 +108,12 @@ def verify(
     model: Any = None,
     tolerance: float | None = None,
 ) -> Verification:
-    """Compare the intermediate results of a network with those of another program on the same arrays.
+    """Compare each layer of a network with another program on the same arrays, and return a `Verification`.
 
     Parameters
     ----------
     network : Network
-        With ``optimize=False`` all nodes can be compared, otherwise those that the passes left.
+        With ``optimize=False`` all nodes can be compared, otherwise only those that remain after the passes.
     against : str
         "onnxruntime", or "reference", the NumPy evaluator of the package onnx: `model` is an ONNX file. "torch":
         `model` is a torch.nn.Module. "kernels": the network's kernels called one by one, without `model`.
@@ -224,7 +224,7 @@ def _as_shape(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | Non
 
 @dataclass(frozen=True)
 class _Reference:
-    """Results of another program: layers by our name, with the name there, and outputs.
+    """Results of another program: layers by our names, with that program's names, and outputs.
 
     `has_images`: results of layers are (N, H, W, C), like ours; otherwise the order of axes is inferred from shapes.
     """
