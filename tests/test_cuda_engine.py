@@ -79,6 +79,18 @@ print(mpscnn.NeuronReLU()(mpscnn.empty((1, 1, 1, 1))).shape)
     )
 
 
+def test_devices_have_no_engine_under_apples_rules() -> None:
+    program = """
+import mpscnn
+try:
+    mpscnn.Device("cuda-host")
+except ValueError as error:
+    print(error)
+"""
+    sentence = r'Device: name \("cuda-host"\) is not one of ".+"\.'
+    assert re.fullmatch(sentence, run_python(program, MPSCNN_DEVICE="apple").strip())
+
+
 def test_the_driver_is_not_opened_before_it_is_needed() -> None:
     def is_opened(call: str) -> bool:
         """Whether the dynamic linker looks for libcuda [ld.so(8), LD_DEBUG]."""

@@ -115,6 +115,7 @@ bool is_hidden(SEL selector) {
       @selector(resetPeakAllocatedSize),
       @selector(cachedSize),
       @selector(freeCachedMemory),
+      @selector(deviceOfEngine:),
   };
   for (const SEL extension : kExtensions)
     if (sel_isEqual(selector, extension)) return true;
