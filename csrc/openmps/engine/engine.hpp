@@ -57,6 +57,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Solve the problem, or return false and do nothing: the processor's engine then solves it. May return before the
   /// work is done; work is done in order. Never called with a HostTask.
   virtual bool try_run(const Problem& problem) = 0;
+  /// Return whether the processor's engine may solve problems that this one declines.
+  virtual bool falls_back() const { return true; }
   /// Wait until the calling thread's work is done.
   virtual void synchronize() = 0;
   /// Run the steps of a list, or start to; the result is null if they are done.

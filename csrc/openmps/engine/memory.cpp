@@ -40,6 +40,7 @@ std::shared_ptr<Memory> Memory::part(std::shared_ptr<Memory> parent, std::size_t
 }
 
 Memory::~Memory() {
+  derived_ = nullptr;
   if (release_) {
     release_();
   } else if (engine_) {
@@ -67,6 +68,13 @@ std::byte* Memory::address() {
     data_.store(data, std::memory_order_release);
   }
   return data;
+}
+
+const std::shared_ptr<void>& Memory::derived(const std::function<std::shared_ptr<void>(std::byte*)>& make) {
+  std::byte* const data = address();
+  const std::lock_guard lock(mutex_);
+  if (!derived_) derived_ = make(data);
+  return derived_;
 }
 
 void Memory::separate_cpu_copy(std::byte fill) { cpu_fill_ = fill; }

@@ -55,6 +55,11 @@ class Memory {
   bool is_allocated() const;
   /// Return the engine passed to lazy(); null for other memory.
   const Engine* owner() const { return engine_.get(); }
+  /// Return the block that this one is a part of, or this one.
+  Memory& root() { return parent_ ? parent_->root() : *this; }
+  /// Keep what an engine derives from the caller's memory; `make` makes it on the first call. It is destroyed before
+  /// `release` of wrap() runs.
+  const std::shared_ptr<void>& derived(const std::function<std::shared_ptr<void>(std::byte* data)>& make);
   /// Copy a range to or from the host. Throws like address(), and std::runtime_error if the device fails.
   void download(std::size_t offset, std::size_t bytes, void* to);
   void upload(std::size_t offset, std::size_t bytes, const void* from);
@@ -83,7 +88,8 @@ class Memory {
   std::shared_ptr<Memory> parent_;  ///< set for part()
   std::size_t offset_ = 0;
   std::function<void()> release_;
-  std::mutex mutex_;  ///< guards the first allocation
+  std::shared_ptr<void> derived_;
+  std::mutex mutex_;  ///< guards the first allocation, and derived_
   std::atomic<std::byte*> data_ = nullptr;
   std::size_t bytes_ = 0;
   std::optional<std::byte> cpu_fill_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/cpu_engine.hpp"
 
-#include <cstdio>
-
 #include "engine/cpu/convolution/binary_conv.hpp"
 #include "engine/cpu/convolution/conv_gradient.hpp"
 #include "engine/cpu/convolution/convolution.hpp"
@@ -21,7 +19,6 @@
 #include "engine/cpu/reshape/reshape.hpp"
 #include "engine/cpu/runtime.hpp"
 #include "engine/cpu/softmax/softmax.hpp"
-#include "engine/problem/print.hpp"
 #include "engine/problem/problem.hpp"
 #include "engine/shared/machine.hpp"
 
@@ -43,7 +40,6 @@ class CpuEngine final : public Engine {
   void free_cached_bytes() override { cpu::blocks().trim(0); }
 
   bool try_run(const Problem& problem) override {
-    if (cpu::dispatch().traces) std::fprintf(stderr, "mpscnn dispatch: %s\n", describe(problem).c_str());
     std::visit(
         [](const auto& each) {
           if constexpr (Described<std::decay_t<decltype(each)>>) cpu::run(each);

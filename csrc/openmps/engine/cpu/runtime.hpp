@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the whole CPU engine: scratch memory, names of implementations, the dispatch trace.
+// Scratch memory of the CPU engine.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/tensor.hpp"
@@ -42,27 +40,5 @@ struct ScratchTensor {
   Scratch memory;
   Tensor tensor;
 };
-
-/// Return the names of the implementations in all lists, registered when the library is loaded.
-std::vector<std::string>& implementation_names();
-
-/// Settings of MPSCNN_IMPL and MPSCNN_TRACE for lists of implementations.
-struct Dispatch {
-  std::string only;      ///< the only implementation that a list may use besides its last one; empty: all
-  bool traces = false;   ///< print which implementations are tried, and why they decline
-  bool is_plain = true;  ///< neither is set
-};
-
-/// Return the settings from the environment; throws if no list has the implementation that MPSCNN_IMPL names.
-const Dispatch& read_dispatch();
-/// Return the settings, read once per process.
-inline const Dispatch& dispatch() {
-  static const Dispatch& settings = read_dispatch();
-  return settings;
-}
-
-/// If dispatch is traced, print one line to stderr: the implementation that was tried, and why it declined (null: it
-/// did not).
-void trace_dispatch(const char* entry, const char* implementation, const char* why_not);
 
 }  // namespace openmps::cpu

@@ -5,88 +5,16 @@
 #include <new>
 #include <stdexcept>
 
-#include "engine/cuda/device_blocks.hpp"
 #include "engine/cuda/driver.hpp"
-#include "engine/failure.hpp"
+#include "engine/cuda/families.hpp"
+#include "engine/cuda/gpu.hpp"
+#include "engine/cuda/work.hpp"
+#include "engine/shared/env.hpp"
 
 namespace openmps {
 namespace {
 
-using cuda::Driver;
-
-constexpr unsigned kPortable = 1, kMapped = 2;  // CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
-
-/// A GPU and its primary context. Every thread that calls the driver makes the context current first.
-class Gpu {
- public:
-  Gpu(const Driver& driver, int ordinal) : driver_(driver) {
-    driver.check(driver.get_device(&device_, ordinal), "cuDeviceGet");
-    driver.check(driver.retain_context(&context_, device_), "cuDevicePrimaryCtxRetain");
-  }
-
-  const Driver& current() const {
-    driver_.check(driver_.set_context(context_), "cuCtxSetCurrent");
-    return driver_;
-  }
-  std::string name() const {
-    char name[256] = {};
-    driver_.check(driver_.get_device_name(name, sizeof name - 1, device_), "cuDeviceGetName");
-    return name;
-  }
-  std::uint64_t total_memory() const {
-    std::size_t bytes = 0;
-    driver_.check(driver_.get_total_memory(&bytes, device_), "cuDeviceTotalMem");
-    return bytes;
-  }
-
- private:
-  const Driver& driver_;
-  cuda::Device device_ = 0;
-  cuda::Context context_ = nullptr;
-};
-
-class GpuBlocks final : public cuda::DeviceBlocks {
- public:
-  explicit GpuBlocks(const Gpu& gpu) : gpu_(gpu) {}
-
- private:
-  std::byte* take(std::size_t bytes) override {
-    cuda::Address address = 0;
-    const Driver& driver = gpu_.current();
-    driver.check(driver.allocate(&address, bytes), "cuMemAlloc");
-    return reinterpret_cast<std::byte*>(address);
-  }
-  void give(std::byte* block) noexcept override {
-    try {
-      gpu_.current().free(reinterpret_cast<cuda::Address>(block));
-    } catch (const EngineError&) {  // the context is lost, and its memory with it
-    }
-  }
-
-  const Gpu& gpu_;
-};
-
-/// Page-locked memory of the host, which the GPU reads at PCIe speed.
-class HostBlocks final : public cuda::DeviceBlocks {
- public:
-  explicit HostBlocks(const Gpu& gpu) : gpu_(gpu) {}
-
- private:
-  std::byte* take(std::size_t bytes) override {
-    void* data = nullptr;
-    const Driver& driver = gpu_.current();
-    driver.check(driver.allocate_host(&data, bytes, kPortable | kMapped), "cuMemHostAlloc");
-    return static_cast<std::byte*>(data);
-  }
-  void give(std::byte* block) noexcept override {
-    try {
-      gpu_.current().free_host(block);
-    } catch (const EngineError&) {
-    }
-  }
-
-  const Gpu& gpu_;
-};
+using cuda::Driver, cuda::Gpu, cuda::Work;
 
 class CudaEngine final : public Engine {
  public:
@@ -98,25 +26,25 @@ class CudaEngine final : public Engine {
   Storage image_storage() const override { return Storage::device; }
 
   std::byte* allocate(std::size_t bytes, Storage storage) override {
-    return storage == Storage::device ? gpu_blocks_.allocate(bytes) : host_blocks_.allocate(bytes);
+    return storage == Storage::device ? gpu_.memory().allocate(bytes) : gpu_.host_memory().allocate(bytes);
   }
   void deallocate(std::byte* address, std::size_t, Storage storage) noexcept override {
     if (storage == Storage::device)
-      gpu_blocks_.deallocate(address);
+      gpu_.memory().deallocate(address);
     else
-      host_blocks_.deallocate(address);
+      gpu_.host_memory().deallocate(address);
   }
   MemoryUse memory_use() const override {
-    const MemoryUse gpu = gpu_blocks_.use(), host = host_blocks_.use();
+    const MemoryUse gpu = gpu_.memory().use(), host = gpu_.host_memory().use();
     return {gpu.allocated + host.allocated, gpu.peak + host.peak, gpu.cached + host.cached};
   }
   void reset_peak_bytes() override {
-    gpu_blocks_.reset_peak_bytes();
-    host_blocks_.reset_peak_bytes();
+    gpu_.memory().reset_peak_bytes();
+    gpu_.host_memory().reset_peak_bytes();
   }
   void free_cached_bytes() override {
-    gpu_blocks_.trim();
-    host_blocks_.trim();
+    gpu_.memory().trim();
+    gpu_.host_memory().trim();
   }
   void download(void* to, const std::byte* from, std::size_t bytes) override {
     const Driver& driver = gpu_.current();
@@ -127,18 +55,29 @@ class CudaEngine final : public Engine {
     driver.check(driver.copy_to_device(reinterpret_cast<cuda::Address>(to), from, bytes), "cuMemcpyHtoD");
   }
 
-  /// No problem has a kernel yet: the processor's engine solves all of them on copies.
-  bool try_run(const Problem&) override { return false; }
-  void synchronize() override {
-    const Driver& driver = gpu_.current();
-    driver.check(driver.synchronize(), "cuCtxSynchronize");
+  bool adds_in_place() const override { return false; }  // cuDNN and cuBLASLt may read the addend late
+  bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
+
+  bool try_run(const Problem& problem) override {
+    gpu_.current();
+    Work& work = gpu_.work();
+    return std::visit(
+        [&](const auto& each) {
+          if constexpr (requires { cuda::solve(each, work); }) {
+            try {
+              return cuda::solve(each, work);
+            } catch (const cuda::UnreachableMemory&) {
+            }
+          }
+          return false;
+        },
+        problem);
   }
+  void synchronize() override { gpu_.work().synchronize(); }
 
  private:
   const std::string name_;
-  const Gpu gpu_;
-  GpuBlocks gpu_blocks_{gpu_};
-  HostBlocks host_blocks_{gpu_};
+  mutable Gpu gpu_;
 };
 
 }  // namespace

@@ -12,16 +12,36 @@ namespace openmps::cuda {
 using Address = std::uint64_t;  ///< CUdeviceptr
 using Device = int;             ///< CUdevice
 struct ContextOfDriver;
-using Context = ContextOfDriver*;  ///< CUcontext
+using Context = ContextOfDriver*;             ///< CUcontext
+using Stream = struct StreamOfDriver*;        ///< CUstream
+using Event = struct EventOfDriver*;          ///< CUevent
+using Module = struct ModuleOfDriver*;        ///< CUmodule
+using Function = struct FunctionOfDriver*;    ///< CUfunction
+using Graph = struct GraphOfDriver*;          ///< CUgraph
+using GraphExec = struct GraphExecOfDriver*;  ///< CUgraphExec
 
 /// Status codes that the engine tells apart.
 enum Status : int {
   kSuccess = 0,
   kOutOfMemory = 2,
   kNoDevice = 100,
+  kNotFound = 500,
+  kNotReady = 600,
   kFirstLostContext = 700,  ///< CUDA_ERROR_ILLEGAL_ADDRESS; the context fails every later call
   kLastLostContext = 720,
 };
+
+/// CUdevice_attribute.
+enum Attribute : int {
+  kProcessors = 16,  ///< multiprocessors
+  kMajor = 75,       ///< compute capability
+  kMinor = 76,
+};
+
+constexpr unsigned kPortable = 1, kMapped = 2;         ///< CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
+constexpr unsigned kNonBlockingStream = 1;             ///< CU_STREAM_NON_BLOCKING
+constexpr unsigned kTimingEvent = 0, kPlainEvent = 2;  ///< CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING
+constexpr int kRelaxedCapture = 2;                     ///< CU_STREAM_CAPTURE_MODE_RELAXED
 
 struct Driver {
   int (*init)(unsigned flags);
@@ -41,6 +61,38 @@ struct Driver {
   int (*copy_to_device)(Address to, const void* from, std::size_t bytes);
   int (*copy_to_host)(void* to, Address from, std::size_t bytes);
   int (*synchronize)();
+  int (*get_attribute)(int* value, int attribute, Device device);
+  int (*register_host)(void* data, std::size_t bytes, unsigned flags);
+  int (*unregister_host)(void* data);
+
+  int (*create_stream)(Stream* stream, unsigned flags);
+  int (*destroy_stream)(Stream stream);
+  int (*synchronize_stream)(Stream stream);
+  int (*wait_for_event)(Stream stream, Event event, unsigned flags);
+  int (*create_event)(Event* event, unsigned flags);
+  int (*destroy_event)(Event event);
+  int (*record_event)(Event event, Stream stream);
+  int (*query_event)(Event event);
+  int (*synchronize_event)(Event event);
+  int (*elapsed_time)(float* milliseconds, Event start, Event end);
+  int (*copy)(Address to, Address from, std::size_t bytes, Stream stream);  ///< between any two addresses
+  int (*fill)(Address to, unsigned char value, std::size_t count, Stream stream);
+
+  int (*load_module)(Module* module, const void* image);
+  int (*get_function)(Function* function, Module module, const char* name);
+  int (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments,
+                void** extra);
+
+  int (*begin_capture)(Stream stream, int mode);
+  int (*end_capture)(Stream stream, Graph* graph);
+  int (*instantiate)(GraphExec* executable, Graph graph, unsigned long long flags);
+  int (*launch_graph)(GraphExec executable, Stream stream);
+  int (*destroy_graph)(Graph graph);
+  int (*destroy_executable)(GraphExec executable);
+  int (*get_nodes)(Graph graph, void** nodes, std::size_t* count);
+
+  bool is_host;  ///< computes on the host: kernels are host functions
 
   /// Throw std::bad_alloc when memory runs out, and EngineError with the call and the driver's words for other
   /// failures.

@@ -10,6 +10,7 @@
 #include "engine/plan/staging.hpp"
 #include "engine/problem/print.hpp"
 #include "engine/shared/env.hpp"
+#include "engine/shared/implementations.hpp"
 
 namespace openmps {
 bool traces_steps() {
@@ -35,10 +36,17 @@ void run_problem(Engine& engine, const Problem& problem) {
   if (const auto* task = std::get_if<HostTask>(&problem)) {
     engine.synchronize();  // the host may read earlier results
     if (task->run) task->run();
-  } else if (!engine.try_run(problem)) {
-    engine.synchronize();
-    run_on_processor(problem);
+    return;
   }
+  const bool traces = dispatch().traces;
+  if (traces) std::fprintf(stderr, "mpscnn dispatch: %s\n", describe(problem).c_str());
+  if (engine.try_run(problem)) return;
+  if (!engine.falls_back())
+    throw EngineError(FailureCode::internal, std::string(engine.name()) + " has no kernel for " + describe(problem) +
+                                                 "; MPSCNN_CUDA_FALLBACK=0 does not let the CPU compute it.");
+  if (traces) std::fprintf(stderr, "mpscnn dispatch: %s declines: cpu\n", engine.name());
+  engine.synchronize();
+  run_on_processor(problem);
 }
 
 std::unique_ptr<Run> Engine::start(Steps& steps) {

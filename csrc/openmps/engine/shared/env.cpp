@@ -17,6 +17,9 @@ struct Row {
 
 /// In the order of Variable.
 constexpr std::array kRows = {
+    Row{.name = "MPSCNN_CUDA_FALLBACK", .choices = "0,1"},
+    Row{.name = "MPSCNN_CUDA_GRAPH", .choices = "0,1"},
+    Row{.name = "MPSCNN_CUDA_PATH", .choices = ""},
     Row{.name = "MPSCNN_DEVICE", .choices = "openmps,apple"},
     Row{.name = "MPSCNN_ENGINE", .choices = ""},
     Row{.name = "MPSCNN_FUSE", .choices = "0,1"},

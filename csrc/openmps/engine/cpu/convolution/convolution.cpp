@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/convolution/convolution.hpp"
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/runtime.hpp"
 

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/log_sum_exp.hpp"

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/lrn_parts.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/lrn.hpp"
 #include "engine/cpu/normalization/lrn_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/shared/isa.hpp"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"

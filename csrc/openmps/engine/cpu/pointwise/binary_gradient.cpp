@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/shared/isa.hpp"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/shared/isa.hpp"

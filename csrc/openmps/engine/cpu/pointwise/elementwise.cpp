@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/rows.hpp"

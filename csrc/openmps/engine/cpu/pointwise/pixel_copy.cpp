@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/shared/pixels.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/shared/operands.hpp"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/parallel.hpp"

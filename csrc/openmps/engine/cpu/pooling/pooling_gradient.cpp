@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/taps.hpp"

@@ -12,7 +12,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"

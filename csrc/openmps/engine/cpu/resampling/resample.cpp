@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/resampling/sample_taps.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"

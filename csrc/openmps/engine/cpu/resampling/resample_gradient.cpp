@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/resampling/resample_gradient.hpp"
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/cpu/resampling/sample_taps.hpp"
 

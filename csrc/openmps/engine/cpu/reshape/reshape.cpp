@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/shared/operands.hpp"

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/cpu/implementations.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/log_sum_exp.hpp"

@@ -7,6 +7,7 @@
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
+#include "engine/shared/implementations.hpp"
 
 namespace openmps::cpu {
 namespace {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Problems that the CUDA engine solves; each family has a file of its own.
+#pragma once
+
+#include "engine/cuda/work.hpp"
+#include "engine/problem/problem.hpp"
+#include "engine/shared/implementations.hpp"
+
+namespace openmps::cuda {
+
+/// A problem on a thread's stream, as lists of implementations take it.
+template <class P>
+struct Call {
+  const P& problem;
+  Work& work;
+};
+
+// Enqueue the problem's kernels, or return false and do nothing.
+bool solve(const NeuronProblem& problem, Work& work);
+bool solve(const BinaryProblem& problem, Work& work);
+bool solve(const CopyProblem& problem, Work& work);
+
+}  // namespace openmps::cuda

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVIDIA's libraries, opened at run time: from the packages of mpscnn[cuda], or where the dynamic linker finds them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace openmps::cuda {
+
+enum class LibraryName { nvrtc, cublaslt, cudnn };
+
+/// A library that is never closed.
+class Library {
+ public:
+  /// Return the library, opened on the first call. Throws EngineError with a sentence that names the package.
+  static const Library& of(LibraryName name);
+  /// The same; null if it cannot be opened.
+  static const Library* find(LibraryName name, std::string* reason = nullptr);
+
+  /// Set `function` to the symbol. Throws EngineError if there is none.
+  template <class F>
+  void get(F& function, const char* symbol) const {
+    function = reinterpret_cast<F>(address_of(symbol));
+  }
+
+ private:
+  void* address_of(const char* symbol) const;
+
+  void* handle_ = nullptr;
+  std::string file_;
+};
+
+}  // namespace openmps::cuda

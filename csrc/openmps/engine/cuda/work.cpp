@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cuda/work.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/failure.hpp"
+
+namespace openmps::cuda {
+namespace {
+
+constexpr i64 kMaxGrid = 0x7fffffff;  // gridDim.x of compute capability 3.0 and later [CUDA C Programming Guide]
+
+/// The program's own memory, locked and mapped while this lives.
+class LockedPages {
+ public:
+  LockedPages(const Gpu& gpu, std::byte* data, std::size_t bytes) : gpu_(gpu), data_(data) {
+    is_locked_ = gpu.current().register_host(data, bytes, kPortable | kMapped) == kSuccess;
+  }
+  ~LockedPages() {
+    try {
+      if (is_locked_) gpu_.current().unregister_host(data_);
+    } catch (const EngineError&) {  // the context is lost
+    }
+  }
+  LockedPages(const LockedPages&) = delete;
+  LockedPages& operator=(const LockedPages&) = delete;
+  bool is_locked() const { return is_locked_; }
+
+ private:
+  const Gpu& gpu_;
+  std::byte* const data_;
+  bool is_locked_ = false;
+};
+
+/// Copies of constants on one GPU.
+struct Constant {
+  std::weak_ptr<const std::vector<float>> values;
+  std::unique_ptr<GpuBlock> copy;
+};
+
+}  // namespace
+
+Work::Work(Gpu& gpu) : gpu_(gpu) {
+  gpu.driver().check(gpu.current().create_stream(&stream_, kNonBlockingStream), "cuStreamCreate");
+}
+
+Address Work::address(Memory& memory) {
+  std::byte* const data = memory.address();
+  Memory& root = memory.root();
+  if (!root.owner()) {
+    const auto& pages =
+        root.derived([&](std::byte* first) { return std::make_shared<LockedPages>(gpu_, first, root.size()); });
+    if (!static_cast<LockedPages*>(pages.get())->is_locked()) throw UnreachableMemory();
+  }
+  return reinterpret_cast<Address>(data);
+}
+
+View Work::view(const ImageView& image) {
+  if (!image.memory) return {.data = {}, .n = image.n, .h = image.h, .w = image.w, .c = image.c};
+  return {.data = {address(*image.memory) + image.offset},
+          .format = image.format,
+          .n = image.n,
+          .h = image.h,
+          .w = image.w,
+          .c = image.c,
+          .n_stride = image.n_stride,
+          .h_stride = image.h_stride,
+          .w_stride = image.w_stride};
+}
+
+Source Work::source(const Operand& operand) {
+  return {.view = view(operand.view),
+          .start_h = operand.start_h,
+          .start_w = operand.start_w,
+          .repeat_h = operand.repeat_h,
+          .repeat_w = operand.repeat_w,
+          .repeat_c = operand.repeat_c,
+          .edge = operand.edge};
+}
+
+Address Work::values_address(const std::shared_ptr<Memory>& memory, std::size_t offset) {
+  return memory ? address(*memory) + offset : 0;
+}
+
+Activation Work::activation(const Neuron& neuron) {
+  return {.type = neuron.type,
+          .a = neuron.a,
+          .b = neuron.b,
+          .c = neuron.c,
+          .log_base = neuron_log_base(neuron.c),
+          .slopes = neuron_is_per_channel(neuron) ? constants(neuron.a_per_channel) : Pointer<const float>{}};
+}
+
+Pointer<const float> Work::constants(const std::shared_ptr<const std::vector<float>>& values) {
+  if (!values || values->empty()) return {};
+  static std::mutex mutex;
+  static auto* const all = new std::map<std::pair<const Gpu*, const void*>, Constant>;
+  const std::lock_guard lock(mutex);
+  std::erase_if(*all, [](const auto& each) { return each.second.values.expired(); });
+  Constant& constant = (*all)[{&gpu_, values.get()}];
+  if (!constant.copy) {
+    const std::size_t bytes = values->size() * sizeof(float);
+    constant = {values, std::make_unique<GpuBlock>(gpu_, bytes)};
+    const Driver& driver = gpu_.current();
+    driver.check(driver.copy_to_device(constant.copy->address(), values->data(), bytes), "cuMemcpyHtoD");
+  }
+  return {constant.copy->address()};
+}
+
+Address Work::scratch(std::size_t bytes) {
+  if (!scratch_ || scratch_->bytes() < bytes) {
+    synchronize();  // work under way uses the old block, which graphs may keep
+    scratch_ = nullptr;
+    scratch_ = std::make_shared<GpuBlock>(gpu_, bytes);
+  }
+  return scratch_->address();
+}
+
+void Work::launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
+                        std::initializer_list<const View*> images) {
+  if (count <= 0) return;
+  std::string definitions;
+  const auto with_data = [](const View* view) { return static_cast<bool>(*view); };
+  const auto first = std::find_if(images.begin(), images.end(), with_data);
+  if (first != images.end()) {
+    const Format format = (*first)->format;
+    const bool is_common = std::all_of(images.begin(), images.end(),
+                                       [&](const View* view) { return !with_data(view) || view->format == format; });
+    if (is_common && (format == Format::float16 || format == Format::float32))
+      definitions = "-DMPSCNN_FORMAT=" + std::to_string(static_cast<int>(format));
+  }
+  const Function function = gpu_.function(file, name, definitions);
+  const i64 blocks = threads == 1 ? (count + kThreads - 1) / kThreads : count;
+  if (blocks > kMaxGrid)
+    throw EngineError(FailureCode::internal, std::string(name) + " needs " + std::to_string(blocks) +
+                                                 " blocks of threads; a GPU runs at most 2147483647.");
+  void* arguments[] = {const_cast<void*>(args), &count};
+  const Driver& driver = gpu_.driver();
+  driver.check(
+      driver.launch(function, static_cast<unsigned>(blocks), 1, 1, kThreads, 1, 1, 0, stream_, arguments, nullptr),
+      name);
+}
+
+void Work::copy(Address to, Address from, std::size_t bytes) {
+  gpu_.driver().check(gpu_.driver().copy(to, from, bytes, stream_), "cuMemcpyAsync");
+}
+
+void Work::fill(Address to, unsigned char value, std::size_t bytes) {
+  gpu_.driver().check(gpu_.driver().fill(to, value, bytes, stream_), "cuMemsetD8Async");
+}
+
+void Work::synchronize() { gpu_.driver().check(gpu_.current().synchronize_stream(stream_), "cuStreamSynchronize"); }
+
+}  // namespace openmps::cuda

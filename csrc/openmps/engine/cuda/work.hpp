@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work: a thread's stream on a GPU, and what problems become there.
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/cuda/gpu.hpp"
+#include "engine/cuda/kernels/device.hpp"
+#include "engine/problem/problem.hpp"
+
+namespace openmps::cuda {
+
+/// Thrown if the GPU cannot reach memory of the program; the processor's engine then solves the problem.
+struct UnreachableMemory {};
+
+class Work {
+ public:
+  explicit Work(Gpu& gpu);
+
+  Gpu& gpu() { return gpu_; }
+  Stream stream() const { return stream_; }
+
+  /// Return the GPU's address of a block. Locks pages of the program's own memory, until the block is released.
+  Address address(Memory& memory);
+  View view(const ImageView& view);
+  Source source(const Operand& operand);
+  Pointer<float> values(const ChannelValues& values) { return {values_address(values.memory, values.offset)}; }
+  Pointer<double> doubles(const ChannelValues& values) { return {values_address(values.memory, values.offset)}; }
+  Address values_address(const std::shared_ptr<Memory>& memory, std::size_t offset);
+  Activation activation(const Neuron& neuron);
+  /// Return a copy on the GPU of values that never change; it lives until they do not.
+  Pointer<const float> constants(const std::shared_ptr<const std::vector<float>>& values);
+
+  /// Return memory for the current problem; contents undefined. A second call overwrites the first one's.
+  Address scratch(std::size_t bytes);
+  /// Return the block behind scratch(), for graphs that use it.
+  const std::shared_ptr<GpuBlock>& scratch_block() const { return scratch_; }
+
+  /// Run a kernel for indices 0 ... count - 1. If all `images` have the same format, float16 or float32, it is compiled
+  /// for that format.
+  template <class Args>
+  void launch(const Kernel<Args>& kernel, const Args& args, i64 count, std::initializer_list<const View*> images = {}) {
+    launch_bytes(kernel.file, kernel.name, kernel.threads, &args, count, images);
+  }
+  void copy(Address to, Address from, std::size_t bytes);
+  void fill(Address to, unsigned char value, std::size_t bytes);
+  /// Wait until the stream is empty.
+  void synchronize();
+
+ private:
+  void launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
+                    std::initializer_list<const View*> images);
+
+  Gpu& gpu_;
+  Stream stream_ = nullptr;
+  std::shared_ptr<GpuBlock> scratch_;
+};
+
+}  // namespace openmps::cuda

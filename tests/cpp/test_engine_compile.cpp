@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiles all CUDA kernels with NVRTC: no GPU is needed. Results of earlier runs are not used.
+//
+//   cpp_engine_compile [architecture ...]      default: 75 80 90 120
+#include <chrono>
+#include <cstdlib>
+
+#include "engine/cuda/compiler.hpp"
+#include "engine/cuda/libraries.hpp"
+#include "engine_test.hpp"
+
+int main(int count, char** words) {
+  unsetenv("HOME"), unsetenv("XDG_CACHE_HOME");
+  std::vector<int> architectures;
+  for (int i = 1; i < count; ++i) architectures.push_back(std::atoi(words[i]));
+  if (architectures.empty()) architectures = {75, 80, 90, 120};
+  std::string reason;
+  if (!cuda::Library::find(cuda::LibraryName::nvrtc, &reason)) {
+    std::printf("skipped: %s\n", reason.c_str());
+    return 0;
+  }
+  for (const cuda::KernelSource& source : cuda::kernel_sources()) {
+    const std::string name = source.name, text = source.text;
+    if (text.find("_KERNEL(") == std::string::npos || name.ends_with("/device.hpp")) continue;
+    for (const int architecture : architectures)
+      for (const char* definitions : {"", "-DMPSCNN_FORMAT=2", "-DMPSCNN_FORMAT=3"}) {
+        const auto begin = std::chrono::steady_clock::now();
+        std::string failure;
+        std::size_t bytes = 0;
+        try {
+          bytes = cuda::compile(name, definitions, architecture).size();
+        } catch (const std::exception& error) {
+          failure = error.what();
+        }
+        const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+        report(bytes > 0, "%s", failure.c_str());
+        std::printf("sm_%-4d %6.2f s %8zu bytes  %s %s\n", architecture, time.count(), bytes, name.c_str(),
+                    definitions);
+      }
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed != 0;
+}
