@@ -19,5 +19,10 @@ struct Call {
 bool solve(const NeuronProblem& problem, Work& work);
 bool solve(const BinaryProblem& problem, Work& work);
 bool solve(const CopyProblem& problem, Work& work);
+bool solve(const ConvProblem& problem, Work& work);
+bool solve(const TransposeProblem& problem, Work& work);
+bool solve(const BinaryConvProblem& problem, Work& work);
+bool solve(const ConvGradientProblem& problem, Work& work);
+bool solve(const TransposeGradientProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

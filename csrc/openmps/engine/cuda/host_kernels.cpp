@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All kernels as functions of the host, for the engine cuda-host.
 #define MPSCNN_REGISTER_KERNELS
+#include "engine/cuda/kernels/conv_depthwise.hpp"
+#include "engine/cuda/kernels/convolution.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"
