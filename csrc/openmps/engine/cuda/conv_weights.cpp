@@ -65,6 +65,35 @@ Pointer<const float> GpuWeights::outputs_last(const ConvWeights& weights) {
   return {outputs_last_->address()};
 }
 
+Address GpuWeights::padded(const ConvWeights& weights, std::int64_t channels, Format format) {
+  const std::int64_t own = weights.in_channels_per_group;
+  if (channels == own) return format == Format::float16 ? halves(weights).address : values(weights).address;
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<GpuBlock>& block = padded_[{channels, format}];
+  if (!block) {
+    const std::size_t count = weights.values.size() / static_cast<std::size_t>(own);
+    const auto from = static_cast<std::size_t>(own), to = static_cast<std::size_t>(channels);
+    std::vector<float> floats(count * to);
+    std::vector<std::uint16_t> halves(format == Format::float16 ? floats.size() : 0);
+    for (std::size_t i = 0; i < count; ++i) std::copy_n(weights.values.data() + i * from, from, floats.data() + i * to);
+    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = float_to_half(floats[i]);
+    block = format == Format::float16 ? copied(gpu_, halves.data(), halves.size())
+                                      : copied(gpu_, floats.data(), floats.size());
+  }
+  return block->address();
+}
+
+Pointer<const std::uint16_t> GpuWeights::half_bias(const ConvWeights& weights) {
+  if (weights.bias.empty()) return {};
+  const std::lock_guard lock(mutex_);
+  if (!half_bias_) {
+    std::vector<std::uint16_t> halves(weights.bias.size());
+    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = float_to_half(weights.bias[i]);
+    half_bias_ = copied(gpu_, halves.data(), halves.size());
+  }
+  return {half_bias_->address()};
+}
+
 Pointer<const float> GpuWeights::bias(const ConvWeights& weights) {
   if (weights.bias.empty()) return {};
   const std::lock_guard lock(mutex_);

@@ -7,19 +7,25 @@ namespace {
 /// In order: the first that does not decline runs. The loops at the end accept everything.
 constexpr Implementation<Call<ConvProblem>> kConvolutions[] = {
     {"cuda_conv_depthwise", run_conv_depthwise},
+    {"cuda_conv_tuned", run_conv_tuned},
     {"cuda_conv_loop", run_conv_loop},
 };
 const ImplementationNames kConvolutionNames(kConvolutions);
-constexpr Implementation<Call<TransposeProblem>> kTransposes[] = {{"cuda_transpose_loop", run_transpose_loop}};
+constexpr Implementation<Call<TransposeProblem>> kTransposes[] = {
+    {"cuda_transpose_tuned", run_transpose_tuned},
+    {"cuda_transpose_loop", run_transpose_loop},
+};
 const ImplementationNames kTransposeNames(kTransposes);
 
 constexpr Implementation<DataCall<ConvGradientProblem>> kConvData[] = {
     {"cuda_conv_data_depthwise", run_conv_data_depthwise},
+    {"cuda_conv_data_tuned", run_conv_data_tuned},
     {"cuda_conv_data_loop", run_conv_data_loop},
 };
 const ImplementationNames kConvDataNames(kConvData);
 constexpr Implementation<WeightsCall<ConvGradientProblem>> kConvWeights[] = {
     {"cuda_conv_weights_depthwise", run_conv_weights_depthwise},
+    {"cuda_conv_weights_tuned", run_conv_weights_tuned},
     {"cuda_conv_weights_loop", run_conv_weights_loop},
 };
 const ImplementationNames kConvWeightsNames(kConvWeights);

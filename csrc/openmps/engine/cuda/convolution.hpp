@@ -19,6 +19,12 @@ struct WeightsCall {
   Work& work;
 };
 
+// conv_tuned.cpp: cuDNN and cuBLASLt, float16 and float32. Every shape is timed once.
+const char* run_conv_tuned(const Call<ConvProblem>& call);
+const char* run_transpose_tuned(const Call<TransposeProblem>& call);
+const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call);
+const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call);
+
 // conv_general.cpp: any window, any format. They accept everything.
 const char* run_conv_loop(const Call<ConvProblem>& call);
 const char* run_transpose_loop(const Call<TransposeProblem>& call);

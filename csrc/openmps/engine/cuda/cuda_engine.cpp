@@ -8,7 +8,9 @@
 #include "engine/cuda/driver.hpp"
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/gpu.hpp"
+#include "engine/cuda/graphs.hpp"
 #include "engine/cuda/work.hpp"
+#include "engine/plan/steps.hpp"
 #include "engine/shared/env.hpp"
 
 namespace openmps {
@@ -16,9 +18,28 @@ namespace {
 
 using cuda::Driver, cuda::Gpu, cuda::Work;
 
+/// Work that a stream has been given.
+class StreamRun final : public Run {
+ public:
+  explicit StreamRun(Work& work) : gpu_(work.gpu()) {
+    const Driver& driver = gpu_.driver();
+    driver.check(driver.create_event(&end_, cuda::kPlainEvent), "cuEventCreate");
+    driver.check(driver.record_event(end_, work.stream()), "cuEventRecord");
+  }
+  ~StreamRun() override { gpu_.driver().destroy_event(end_); }
+  void wait() override { gpu_.driver().check(gpu_.current().synchronize_event(end_), "cuEventSynchronize"); }
+  std::size_t failed_step() const override { return 0; }
+
+ private:
+  Gpu& gpu_;
+  cuda::Event end_ = nullptr;
+};
+
 class CudaEngine final : public Engine {
  public:
-  CudaEngine(std::string name, const Driver& driver, int ordinal) : name_(std::move(name)), gpu_(driver, ordinal) {}
+  CudaEngine(std::string name, const Driver& driver, int ordinal) : name_(std::move(name)), gpu_(driver, ordinal) {
+    gpu_.set_owner(this);
+  }
 
   const char* name() const override { return name_.c_str(); }
   std::string device_name() const override { return gpu_.name(); }
@@ -46,17 +67,70 @@ class CudaEngine final : public Engine {
     gpu_.memory().trim();
     gpu_.host_memory().trim();
   }
+  // On the thread's stream, because copies on the default stream may arrive after the call [CUDA Driver API, API
+  // synchronization behavior].
   void download(void* to, const std::byte* from, std::size_t bytes) override {
-    const Driver& driver = gpu_.current();
-    driver.check(driver.copy_to_host(to, reinterpret_cast<cuda::Address>(from), bytes), "cuMemcpyDtoH");
+    gpu_.current();
+    Work& work = gpu_.work();
+    work.copy(reinterpret_cast<cuda::Address>(to), reinterpret_cast<cuda::Address>(from), bytes);
+    work.synchronize();
   }
   void upload(std::byte* to, const void* from, std::size_t bytes) override {
-    const Driver& driver = gpu_.current();
-    driver.check(driver.copy_to_device(reinterpret_cast<cuda::Address>(to), from, bytes), "cuMemcpyHtoD");
+    gpu_.current();
+    Work& work = gpu_.work();
+    work.copy(reinterpret_cast<cuda::Address>(to), reinterpret_cast<cuda::Address>(from), bytes);
+    work.synchronize();
   }
 
   bool adds_in_place() const override { return false; }  // cuDNN and cuBLASLt may read the addend late
   bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
+
+  /// Activations and sums after convolutions, if they have the result's format.
+  bool fuses(const ConvProblem& conv, const Problem& next) const override {
+    const Format format = conv.dst.format;
+    if (format != Format::float16 && format != Format::float32) return false;
+    if (std::holds_alternative<NeuronProblem>(next)) return true;
+    const auto* const sum = std::get_if<BinaryProblem>(&next);
+    // Depth-wise convolutions have kernels of their own, without a sum.
+    return sum && conv.weights->groups == 1 && sum->src0.view.format == format && sum->src1.view.format == format;
+  }
+
+  std::unique_ptr<Run> start(Steps& steps) override {
+    static const bool has_graphs = env::value_of(env::Variable::cuda_graph) != "0";
+    if (!has_graphs || traces_steps()) return Engine::start(steps);
+    gpu_.current();
+    Work& work = gpu_.work();
+    cuda::Graphs& graphs = work.graphs();
+    cuda::Fingerprint fingerprint;
+    bool can_record = true;
+    try {
+      for (std::size_t i = 0; can_record && i < steps.size(); ++i) {
+        const Problem& problem = steps.problem(i);
+        can_record = !std::holds_alternative<HostTask>(problem);
+        if (can_record) fingerprint.add(problem, work);
+      }
+    } catch (const cuda::UnreachableMemory&) {
+      can_record = false;
+    }
+    if (can_record && graphs.launch(fingerprint)) return std::make_unique<StreamRun>(work);
+    if (!can_record || !graphs.was_seen(fingerprint)) {
+      for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
+      return std::make_unique<StreamRun>(work);
+    }
+    graphs.begin();
+    try {
+      for (std::size_t i = 0; can_record && i < steps.size(); ++i) can_record = try_run(steps.problem(i));
+    } catch (...) {
+      can_record = false;
+    }
+    if (can_record) {
+      graphs.end(fingerprint);
+    } else {
+      graphs.abandon();
+      for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
+    }
+    return std::make_unique<StreamRun>(work);
+  }
 
   bool try_run(const Problem& problem) override {
     gpu_.current();

@@ -12,6 +12,10 @@
 #include "engine/cuda/device_blocks.hpp"
 #include "engine/cuda/driver.hpp"
 
+namespace openmps {
+class Engine;
+}
+
 namespace openmps::cuda {
 
 class Work;
@@ -30,6 +34,10 @@ class Gpu {
   int processors() const { return processors_; }
   std::uint64_t total_memory() const;
 
+  /// The engine that allocates with this GPU.
+  const Engine* owner() const { return owner_; }
+  void set_owner(const Engine* engine) { owner_ = engine; }
+
   DeviceBlocks& memory() { return *memory_; }
   DeviceBlocks& host_memory() { return *host_memory_; }
 
@@ -46,6 +54,7 @@ class Gpu {
   Context context_ = nullptr;
   std::string name_;
   int architecture_ = 0, processors_ = 1;
+  const Engine* owner_ = nullptr;
   std::unique_ptr<DeviceBlocks> memory_, host_memory_;
   std::mutex mutex_;  ///< guards the members below
   std::map<std::string, Module> modules_;

@@ -3,4 +3,5 @@
 #define MPSCNN_REGISTER_KERNELS
 #include "engine/cuda/kernels/conv_depthwise.hpp"
 #include "engine/cuda/kernels/convolution.hpp"
+#include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/cuda/graphs.hpp"
 #include "engine/failure.hpp"
 
 namespace openmps::cuda {
@@ -43,12 +44,16 @@ struct Constant {
 
 Work::Work(Gpu& gpu) : gpu_(gpu) {
   gpu.driver().check(gpu.current().create_stream(&stream_, kNonBlockingStream), "cuStreamCreate");
+  graphs_ = std::make_unique<Graphs>(*this);
 }
+
+Work::~Work() = default;  // the stream lives as long as the process
 
 Address Work::address(Memory& memory) {
   std::byte* const data = memory.address();
   Memory& root = memory.root();
-  if (!root.owner()) {
+  if (root.owner() != gpu_.owner()) {
+    if (root.storage() == Storage::device) throw UnreachableMemory();
     const auto& pages =
         root.derived([&](std::byte* first) { return std::make_shared<LockedPages>(gpu_, first, root.size()); });
     if (!static_cast<LockedPages*>(pages.get())->is_locked()) throw UnreachableMemory();
@@ -104,12 +109,14 @@ Pointer<const float> Work::constants(const std::shared_ptr<const std::vector<flo
     constant = {values, std::make_unique<GpuBlock>(gpu_, bytes)};
     const Driver& driver = gpu_.current();
     driver.check(driver.copy_to_device(constant.copy->address(), values->data(), bytes), "cuMemcpyHtoD");
+    driver.check(driver.synchronize(), "cuCtxSynchronize");  // the copy may arrive later [API synchronization behavior]
   }
   return {constant.copy->address()};
 }
 
 Address Work::scratch(std::size_t bytes) {
   if (!scratch_ || scratch_->bytes() < bytes) {
+    if (is_recording_) throw EngineError(FailureCode::internal, "a recorded problem needs more memory than before.");
     synchronize();  // work under way uses the old block, which graphs may keep
     scratch_ = nullptr;
     scratch_ = std::make_shared<GpuBlock>(gpu_, bytes);

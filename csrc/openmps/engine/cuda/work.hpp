@@ -14,12 +14,15 @@
 
 namespace openmps::cuda {
 
+class Graphs;
+
 /// Thrown if the GPU cannot reach memory of the program; the processor's engine then solves the problem.
 struct UnreachableMemory {};
 
 class Work {
  public:
   explicit Work(Gpu& gpu);
+  ~Work();
 
   Gpu& gpu() { return gpu_; }
   Stream stream() const { return stream_; }
@@ -48,6 +51,13 @@ class Work {
   }
   void copy(Address to, Address from, std::size_t bytes);
   void fill(Address to, unsigned char value, std::size_t bytes);
+  /// Handle of cuDNN for the stream; null before its first use.
+  void* cudnn_handle() const { return cudnn_handle_; }
+  void set_cudnn_handle(void* handle) { cudnn_handle_ = handle; }
+  Graphs& graphs() { return *graphs_; }
+  /// Whether calls are recorded into a graph instead of run.
+  bool is_recording() const { return is_recording_; }
+  void set_recording(bool value) { is_recording_ = value; }
   /// Wait until the stream is empty.
   void synchronize();
 
@@ -58,6 +68,9 @@ class Work {
   Gpu& gpu_;
   Stream stream_ = nullptr;
   std::shared_ptr<GpuBlock> scratch_;
+  void* cudnn_handle_ = nullptr;
+  std::unique_ptr<Graphs> graphs_;
+  bool is_recording_ = false;
 };
 
 }  // namespace openmps::cuda

@@ -48,7 +48,6 @@ bool absorb_sum(ConvProblem& conv, const BinaryProblem& next) {
   const bool is_first = same_pixels(next.src0.view, conv.dst);
   const Operand &own = is_first ? next.src0 : next.src1, &other = is_first ? next.src1 : next.src0;
   if (!same_pixels(own.view, conv.dst) || !is_plain(own, next.dst) || !is_plain(other, next.dst)) return false;
-  if (other.view.format != Format::float32 || !other.view.is_dense()) return false;
   conv.addend = other.view;
   conv.after = *after;
   conv.dst = next.dst;

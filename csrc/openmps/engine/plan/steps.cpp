@@ -72,6 +72,11 @@ void Engine::upload(std::byte*, const void*, std::size_t) {
   throw EngineError(FailureCode::internal, std::string(name()) + " has no memory of its own.");
 }
 
-bool Engine::fuses(const ConvProblem& conv, const Problem&) const { return conv.dst.format == Format::float32; }
+bool Engine::fuses(const ConvProblem& conv, const Problem& next) const {
+  if (conv.dst.format != Format::float32) return false;
+  const auto* const sum = std::get_if<BinaryProblem>(&next);
+  const auto is_dense_float = [](const ImageView& view) { return view.format == Format::float32 && view.is_dense(); };
+  return !sum || (is_dense_float(sum->src0.view) && is_dense_float(sum->src1.view));
+}
 
 }  // namespace openmps

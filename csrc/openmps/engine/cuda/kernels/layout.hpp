@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies that prepare operands of cuDNN and cuBLASLt.
+#pragma once
+
+#include "engine/cuda/kernels/device.hpp"
+
+namespace openmps::cuda::layout {
+
+inline constexpr const char* kFile = "engine/cuda/kernels/layout.hpp";
+
+struct PadChannelsArgs {
+  View src, dst;  ///< dst has more channels, and any format
+};
+/// Convert pixels; channels that src does not have become 0. One thread per pixel.
+MPSCNN_VALUE_KERNEL(pad_channels, PadChannelsArgs) {
+  const View &src = args.src, &dst = args.dst;
+  const Place at = place_of(index, dst.h, dst.w, 1);
+  for (i64 k = 0; k < dst.c; ++k)
+    store(dst.format, dst.data.get(), dst.offset(at.n, at.y, at.x, k),
+          k < src.c ? load(src.format, src.data.get(), src.offset(at.n, at.y, at.x, k)) : 0.0f);
+}
+
+struct AddGradientArgs {
+  Pointer<unsigned char> from;
+  Pointer<float> to;
+  Format format;               ///< of `from`
+  i64 channels, all_channels;  ///< of `to`, and of `from`, whose last ones are dropped
+  bool accumulates;            ///< add instead of overwriting
+};
+MPSCNN_VALUE_KERNEL(add_gradient, AddGradientArgs) {
+  const i64 row = index / args.channels;
+  const float value = load(args.format, args.from.get(), row * args.all_channels + index - row * args.channels);
+  args.to[index] = args.accumulates ? args.to[index] + value : value;
+}
+
+}  // namespace openmps::cuda::layout
