@@ -24,5 +24,6 @@ bool solve(const TransposeProblem& problem, Work& work);
 bool solve(const BinaryConvProblem& problem, Work& work);
 bool solve(const ConvGradientProblem& problem, Work& work);
 bool solve(const TransposeGradientProblem& problem, Work& work);
+bool solve(const LossProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

@@ -4,4 +4,5 @@
 #include "engine/cuda/kernels/conv_depthwise.hpp"
 #include "engine/cuda/kernels/convolution.hpp"
 #include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/kernels/loss.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"

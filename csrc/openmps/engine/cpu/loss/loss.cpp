@@ -12,10 +12,11 @@
 #include <optional>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/shared/fast_math.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/log_sum_exp.hpp"
+#include "engine/shared/loss.hpp"
 #include "engine/shared/operands.hpp"
 
 namespace openmps::cpu {
@@ -27,86 +28,23 @@ constexpr std::int64_t kFew = 32;          // with fewer channels, vectors hold 
 constexpr std::int64_t kPixels = 64;       // pixels per batch if they have few channels
 constexpr std::int64_t kBuffers = 8;       // per thread
 
-/// Constants of a function in the precision of the loops. t' = t * keep + add.
-struct Numbers {
-  float keep = 1, add = 0, epsilon, delta;
-
-  explicit Numbers(const LossFunction& f) : epsilon(f.epsilon), delta(f.delta) {
-    if (!(f.smoothing > 0)) return;
-    if (f.type == LossType::softmax) keep = 1 - f.smoothing, add = f.smoothing / static_cast<float>(f.classes);
-    if (f.type == LossType::sigmoid) keep = 1 - f.smoothing, add = f.smoothing / 2;
-  }
-};
-
-/// Loss and derivatives of one value; NaN in y or t gives NaN.
-struct Value {
-  float loss, by_prediction, by_label;
-};
-
-/// x * y, but 0 for 0 * infinity.
-MPSCNN_HOST_DEVICE float product_or_0(float x, float y) {
-  constexpr float inf = std::numeric_limits<float>::infinity();
-  return x == 0 && (y == inf || y == -inf) ? 0.0f : x * y;
-}
-
-MPSCNN_HOST_DEVICE float ln(float x) { return static_cast<float>(FastMath::log(x)); }
-
-template <LossType type>
-MPSCNN_HOST_DEVICE Value value_of(const Numbers& f, float y, float t) {
-  const float d = y - t;
-  if constexpr (type == LossType::absolute) {
-    const float sign = d > 0 ? 1.0f : d < 0 ? -1.0f : d;  // 0 stays 0 and NaN stays NaN
-    return {d < 0 ? -d : d, sign, -sign};
-  }
-  if constexpr (type == LossType::square) return {d * d, 2 * d, -2 * d};
-  if constexpr (type == LossType::sigmoid) {
-    t = t * f.keep + f.add;
-    const float e = FastMath::exp_negative(y < 0 ? y : -y), rectified = y > 0 ? y : 0.0f;
-    const float upper = 1 / (1 + e), sigmoid = y < 0 ? e * upper : upper;
-    return {(rectified - y * t) + FastMath::log1p_unit(e), sigmoid - t, -y * f.keep};
-  }
-  if constexpr (type == LossType::categorical) {
-    const float log = ln(y);
-    return {-product_or_0(t, log), y == 0 && t == 0 ? 0.0f : -t / y, -log};
-  }
-  if constexpr (type == LossType::hinge) {
-    const float sign = 2 * t - 1, l = 1 - sign * y;
-    const bool counts = !(l <= 0);
-    return {counts ? l : 0.0f, counts ? (l == l ? -sign : l) : 0.0f, counts ? (l == l ? -2 * y : l) : 0.0f};
-  }
-  if constexpr (type == LossType::huber) {
-    const float a = d < 0 ? -d : d, slope = d > f.delta ? f.delta : d < -f.delta ? -f.delta : d;
-    return {a > f.delta ? f.delta * (a - 0.5f * f.delta) : 0.5f * d * d, slope, -slope};
-  }
-  if constexpr (type == LossType::cosine) return {-y * t, -t, -y};
-  if constexpr (type == LossType::log) {
-    const float p = y + f.epsilon, q = (1 - y) + f.epsilon, log_p = ln(p), log_q = ln(q);
-    return {-product_or_0(t, log_p) - product_or_0(1 - t, log_q), (1 - t) / q - t / p, log_q - log_p};
-  }
-  if constexpr (type == LossType::kullback_leibler) {
-    const float log = ln(t);
-    return {product_or_0(t, log) - product_or_0(t, y), -t, (log + 1) - y};
-  }
-  return {};
-}
-
 /// Losses of single values, each times its weight a. `slope` and `loss` may be null.
-MPSCNN_CLONES void value_row(LossType type, const Numbers& numbers, bool by_labels, const float* y, const float* t,
+MPSCNN_CLONES void value_row(LossType type, const LossNumbers& numbers, bool by_labels, const float* y, const float* t,
                              const float* a, float* slope, float* loss, std::int64_t count) {
-  const Numbers f = numbers;
-#define MPSCNN_CASE(kind)                                                     \
-  case LossType::kind:                                                        \
-    if (loss) {                                                               \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) loss[i] =  \
-          a[i] * value_of<LossType::kind>(f, y[i], t[i]).loss;                \
-    }                                                                         \
-    if (slope && by_labels) {                                                 \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) slope[i] = \
-          a[i] * value_of<LossType::kind>(f, y[i], t[i]).by_label;            \
-    } else if (slope) {                                                       \
-      _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) slope[i] = \
-          a[i] * value_of<LossType::kind>(f, y[i], t[i]).by_prediction;       \
-    }                                                                         \
+  const LossNumbers f = numbers;
+#define MPSCNN_CASE(kind)                                                        \
+  case LossType::kind:                                                           \
+    if (loss) {                                                                  \
+      _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) loss[i] =     \
+          a[i] * loss_of<LossType::kind, FastMath>(f, y[i], t[i]).loss;          \
+    }                                                                            \
+    if (slope && by_labels) {                                                    \
+      _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) slope[i] =    \
+          a[i] * loss_of<LossType::kind, FastMath>(f, y[i], t[i]).by_label;      \
+    } else if (slope) {                                                          \
+      _Pragma("omp simd") for (std::int64_t i = 0; i < count; ++i) slope[i] =    \
+          a[i] * loss_of<LossType::kind, FastMath>(f, y[i], t[i]).by_prediction; \
+    }                                                                            \
     break
   switch (type) {
     MPSCNN_CASE(absolute);
@@ -125,7 +63,7 @@ MPSCNN_CLONES void value_row(LossType type, const Numbers& numbers, bool by_labe
 
 /// Softmax and cross entropy of pixels with many channels, vectorized along these. `slope` is not null; `losses` are
 /// per value, or null; `pixel_loss` is per pixel.
-MPSCNN_CLONES void softmax_pixels(const Numbers& numbers, bool by_labels, const float* y, const float* t,
+MPSCNN_CLONES void softmax_pixels(const LossNumbers& numbers, bool by_labels, const float* y, const float* t,
                                   const float* a, float* slope, float* losses, double* pixel_loss, std::int64_t pixels,
                                   std::int64_t channels) {
   const float keep = numbers.keep, add = numbers.add;
@@ -177,8 +115,8 @@ MPSCNN_CLONES void softmax_pixels(const Numbers& numbers, bool by_labels, const 
 }
 
 /// The same for pixels with few channels, vectorized along the pixels.
-MPSCNN_CLONES void softmax_few(const Numbers& numbers, bool by_labels, const float* y, const float* t, const float* a,
-                               float* slope, float* losses, double* pixel_loss, std::int64_t pixels,
+MPSCNN_CLONES void softmax_few(const LossNumbers& numbers, bool by_labels, const float* y, const float* t,
+                               const float* a, float* slope, float* losses, double* pixel_loss, std::int64_t pixels,
                                std::int64_t channels) {
   const float keep = numbers.keep, add = numbers.add;
   float x[kFew][kPixels], e[kFew][kPixels], label[kFew][kPixels], weight[kFew][kPixels];
@@ -259,7 +197,7 @@ struct Run {
 
 /// `few`: softmax has fewer than kFew channels, and vectors hold several pixels.
 void run_function(const LossFunction& f, bool by_labels, bool few, const Run& run) {
-  const Numbers numbers(f);
+  const LossNumbers numbers(f);
   if (f.type == LossType::softmax)
     return (few ? softmax_few : softmax_pixels)(numbers, by_labels, run.y, run.t, run.a, run.slope, run.losses,
                                                 run.pixel_loss, run.pixels, run.channels);
@@ -267,19 +205,6 @@ void run_function(const LossFunction& f, bool by_labels, bool few, const Run& ru
 }
 
 // ---------------------------------------------------------------------------------------------------------- boxes
-
-struct Box {
-  double x, y, w, h;
-};
-
-double intersection_over_union(const Box& a, const Box& b) {
-  const auto shared = [](double p, double q, double length_p, double length_q) {
-    return std::max(0.0, std::min(p + length_p / 2, q + length_q / 2) - std::max(p - length_p / 2, q - length_q / 2));
-  };
-  const double both = shared(a.x, b.x, a.w, b.w) * shared(a.y, b.y, a.h, b.h);
-  const double either = a.w * a.h + b.w * b.h - both;
-  return either > 0 ? both / either : 0;
-}
 
 /// Apply a function to `count` values of one box, times `factor` and the weights. A factor of 0 adds no loss, but NaN
 /// stays NaN.
@@ -298,7 +223,7 @@ void run_boxes(const BoxLoss& boxes, const Run& run) {
   const std::int64_t each = run.channels / anchors, classes = each - 5;
   const auto anchor = [&](std::int64_t k) {
     const float* const size = boxes.anchors.data() + 2 * k;
-    return Box{0, 0, size[0], size[1]};
+    return LossBox{0, 0, size[0], size[1]};
   };
   const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
   for (std::int64_t p = 0; p < run.pixels; ++p) {
@@ -324,14 +249,14 @@ void run_boxes(const BoxLoss& boxes, const Run& run) {
       slope[0] *= static_cast<float>(sx * (1 - sx)), slope[1] *= static_cast<float>(sy * (1 - sy));
 
       // Without a box there is no size to take a logarithm of.
-      const Box own = anchor(k);
+      const LossBox own = anchor(k);
       const float size[] = {object ? static_cast<float>(std::log(t[2] / own.w + 1e-5)) : 0.0f,
                             object ? static_cast<float>(std::log(t[3] / own.h + 1e-5)) : 0.0f};
       whole += box_term(boxes.wh, seen, y + 2, size, a + 2, slope + 2, losses + 2, 2);
 
       float label = t[4] == t[4] ? 0.0f : t[4];
       if (object) {
-        const Box predicted = {sx, sy, std::exp(y[2]) * own.w, std::exp(y[3]) * own.h};
+        const LossBox predicted = {sx, sy, std::exp(y[2]) * own.w, std::exp(y[3]) * own.h};
         label = boxes.rescore ? static_cast<float>(intersection_over_union(predicted, {t[0], t[1], t[2], t[3]})) : 1.0f;
       }
       const double of_confidence = object ? boxes.scale_object : absent ? boxes.scale_no_object : 0.0f;
