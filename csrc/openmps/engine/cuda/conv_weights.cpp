@@ -11,14 +11,15 @@
 namespace openmps::cuda {
 namespace {
 
-/// Return a copy on the GPU. Streams see it: they do not wait for the stream of cuMemcpyHtoD, which may return before
-/// the copy has arrived [CUDA Driver API, API synchronization behavior].
+/// Return a copy on the GPU that has arrived there: cuMemcpyHtoD may return earlier, and other streams do not wait for
+/// its stream, the default one [CUDA Driver API, API synchronization behavior]. Waiting for the whole context would
+/// fail while a thread records a graph.
 template <class T>
 std::unique_ptr<GpuBlock> copied(Gpu& gpu, const T* values, std::size_t count) {
   auto block = std::make_unique<GpuBlock>(gpu, count * sizeof(T));
   const Driver& driver = gpu.current();
   driver.check(driver.copy_to_device(block->address(), values, count * sizeof(T)), "cuMemcpyHtoD");
-  driver.check(driver.synchronize(), "cuCtxSynchronize");
+  driver.check(driver.synchronize_stream(nullptr), "cuStreamSynchronize");
   return block;
 }
 
