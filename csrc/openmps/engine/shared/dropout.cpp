@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "engine/shared/isa.hpp"
-#include "engine/shared/neuron.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -14,22 +13,13 @@
 namespace openmps {
 namespace {
 
-/// Run the ten rounds on `count` counters of four words, side by side.
-template <int count>
-MPSCNN_HOST_DEVICE void philox(std::uint64_t key, std::uint32_t (*c)[count]) {
+/// Run the ten rounds on 16 counters of four words, side by side.
+MPSCNN_HOST_DEVICE void philox(std::uint64_t key, std::uint32_t (*c)[16]) {
   auto key0 = static_cast<std::uint32_t>(key), key1 = static_cast<std::uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < kPhiloxRounds; ++round) {
 #pragma omp simd
-    for (int i = 0; i < count; ++i) {
-      const std::uint64_t even = 0xD2511F53ull * c[0][i], odd = 0xCD9E8D57ull * c[2][i];
-      const std::uint32_t c1 = c[1][i], c3 = c[3][i];
-      c[0][i] = static_cast<std::uint32_t>(odd >> 32) ^ c1 ^ key0;
-      c[1][i] = static_cast<std::uint32_t>(odd);
-      c[2][i] = static_cast<std::uint32_t>(even >> 32) ^ c3 ^ key1;
-      c[3][i] = static_cast<std::uint32_t>(even);
-    }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+    for (int i = 0; i < 16; ++i) philox_round(key0, key1, c[0][i], c[1][i], c[2][i], c[3][i]);
+    philox_advance(key0, key1);
   }
 }
 
@@ -44,7 +34,7 @@ MPSCNN_CLONES void bits_of_blocks(std::uint64_t seed, std::uint64_t image, std::
       c[2][i] = static_cast<std::uint32_t>(image);
       c[3][i] = static_cast<std::uint32_t>(image >> 32);
     }
-    philox<16>(seed, c);
+    philox(seed, c);
     for (int w = 0; w < 4; ++w)
       for (int i = 0; i < 16; ++i) bits[w * 16 + i] = c[w][i];
   }
@@ -129,15 +119,6 @@ __attribute__((target("avx512f"))) void bits_of_blocks_avx512(std::uint64_t seed
 #endif
 
 }  // namespace
-
-Philox::Philox(std::uint64_t key, std::uint64_t low, std::uint64_t high) {
-  std::uint32_t c[4][1] = {{static_cast<std::uint32_t>(low)},
-                           {static_cast<std::uint32_t>(low >> 32)},
-                           {static_cast<std::uint32_t>(high)},
-                           {static_cast<std::uint32_t>(high >> 32)}};
-  philox<1>(key, c);
-  for (int w = 0; w < 4; ++w) words[w] = c[w][0];
-}
 
 void dropout_bits(std::uint64_t seed, std::uint64_t image, std::int64_t first, std::int64_t count,
                   std::uint32_t* bits) {

@@ -11,14 +11,9 @@
 #include <cstdint>
 
 #include "engine/problem/pointwise.hpp"
+#include "engine/shared/philox.hpp"
 
 namespace openmps {
-
-/// One block: four words.
-struct Philox {
-  std::uint32_t words[4];
-  Philox(std::uint64_t key, std::uint64_t low, std::uint64_t high);
-};
 
 /// Write the bits of values first ... first + count - 1 of the image's mask; `first` is a multiple of 64, `bits` has
 /// room for `count` rounded up to a multiple of 64.

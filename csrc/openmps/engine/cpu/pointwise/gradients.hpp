@@ -8,27 +8,9 @@
 #include <vector>
 
 #include "engine/shared/operands.hpp"
+#include "engine/shared/results_axis.hpp"
 
 namespace openmps::cpu {
-
-/// Results [first, last] along an axis that read position `at` of a clamped source of `size`, if result 0 reads
-/// position `start`.
-struct Seers {
-  std::int64_t first, last;
-  Seers(std::int64_t at, std::int64_t start, std::int64_t size, std::int64_t results, bool clamp)
-      : first(clamp && at == 0 ? 0 : std::max<std::int64_t>(0, at - start)),
-        last(clamp && at == size - 1 ? results - 1 : std::min(results - 1, at - start)) {
-    if (at < 0 || at >= size) first = 0, last = -1;
-  }
-};
-
-/// `count` results along an axis, the first of which reads position `start` of a clamped source of `size`; position 0
-/// of the gradient is position `at` of the source.
-struct ResultsAxis {
-  std::int64_t at, start, size, count;
-  bool is_seen_twice() const { return size > 0 && (start < 0 || start + count > size); }
-  Seers of(std::int64_t position) const { return Seers(at + position, start, size, count, true); }
-};
 
 inline ResultsAxis result_rows(const ClampedSource& source, const Operand& diff_dst) {
   return {source.start_h, source.start_h - diff_dst.start_h, source.h, diff_dst.view.h};

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "engine/shared/implementations.hpp"
-#include "engine/cpu/resampling/sample_taps.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
+#include "engine/shared/sample_taps.hpp"
 
 namespace openmps::cpu {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "engine/shared/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
-#include "engine/cpu/resampling/sample_taps.hpp"
+#include "engine/shared/sample_taps.hpp"
 
 namespace openmps::cpu {
 namespace {

@@ -9,6 +9,7 @@
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/shared/operands.hpp"
+#include "engine/shared/pad_place.hpp"
 
 namespace openmps::cpu {
 namespace {
@@ -58,28 +59,9 @@ class Cursor {
   std::int64_t line_, at_;
 };
 
-/// Return the position in a source of `size` values that position `i` reads; -1: the constant.
-std::int64_t place(std::int64_t i, std::int64_t size, PadEdge edge) {
-  if (i >= 0 && i < size) return i;
-  switch (edge) {
-    case PadEdge::constant: return -1;
-    case PadEdge::clamp: return i < 0 ? 0 : size - 1;
-    case PadEdge::mirror: {
-      if (size == 1) return 0;
-      const std::int64_t period = 2 * size - 2, t = (i % period + period) % period;
-      return t < size ? t : period - t;
-    }
-    case PadEdge::mirror_with_edge: {
-      const std::int64_t period = 2 * size, t = (i % period + period) % period;
-      return t < size ? t : period - 1 - t;
-    }
-  }
-  return -1;
-}
-
 std::vector<std::int64_t> places(std::int64_t start, std::int64_t count, std::int64_t size, PadEdge edge) {
   std::vector<std::int64_t> result;
-  for (std::int64_t i = 0; i < count; ++i) result.push_back(place(start + i, size, edge));
+  for (std::int64_t i = 0; i < count; ++i) result.push_back(pad_place(start + i, size, edge));
   return result;
 }
 
@@ -167,7 +149,7 @@ void pad_image(const PadProblem& problem, bool by_rows) {
   };
   parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t line = begin; line < end; ++line) {
-      const std::int64_t n = line / dst.h, y = line % dst.h, row = place(problem.start_h + y, src.h, problem.edge);
+      const std::int64_t n = line / dst.h, y = line % dst.h, row = pad_place(problem.start_h + y, src.h, problem.edge);
       if (row < 0) {
         fill_pixels(n, y, 0, dst.w);
         continue;
@@ -218,7 +200,7 @@ void pad_gradient(const PadGradientProblem& problem, bool as_they_are) {
   const auto shares = [&](std::int64_t start, std::int64_t size, std::int64_t results, std::int64_t first,
                           std::int64_t count) {
     return Shares(first, count, results, [&](std::int64_t i, const auto& add) {
-      const std::int64_t at = place(start + i, size, problem.edge);
+      const std::int64_t at = pad_place(start + i, size, problem.edge);
       if (at >= 0) add(at, 1.0f);
     });
   };

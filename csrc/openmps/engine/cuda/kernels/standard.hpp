@@ -41,6 +41,7 @@ constexpr const T& clamp(const T& value, const T& low, const T& high) {
 }
 
 inline double log(double x) { return ::log(x); }
+inline double floor(double x) { return ::floor(x); }
 
 // Members that no kernel uses.
 template <class T>

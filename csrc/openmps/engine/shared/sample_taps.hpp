@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Pixels that a resampled pixel reads. Compiles for the host and for a GPU.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +7,9 @@
 #include <cstdint>
 
 #include "engine/problem/resample.hpp"
+#include "engine/shared/neuron.hpp"
 
-namespace openmps::cpu {
+namespace openmps {
 
 /// The two pixels that a sample reads along one axis, -1 for zeros, and the weight of the second one.
 struct SampleTaps {
@@ -15,13 +17,13 @@ struct SampleTaps {
   float weight;
 };
 
-inline SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::int64_t size, ResampleType type,
-                              ResampleEdge edge) {
+MPSCNN_HOST_DEVICE SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::int64_t size,
+                                          ResampleType type, ResampleEdge edge) {
   const double at = positions.start + static_cast<double>(i) * positions.numerator / positions.denominator;
   // Beyond these bounds samples no longer change, and the number fits an integer.
   const double near = std::clamp(at, -2.0, static_cast<double>(size) + 1.0), floor = std::floor(near);
   const auto pixel = static_cast<std::int64_t>(floor);
-  const auto inside = [&](std::int64_t p) {
+  const auto inside = [&](std::int64_t p) -> std::int64_t {
     if (edge == ResampleEdge::clamp) return std::clamp<std::int64_t>(p, 0, size - 1);
     return p < 0 || p >= size ? -1 : p;
   };
@@ -31,4 +33,4 @@ inline SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::i
   return {taps.first, taps.second, taps.first == taps.second ? 0.0f : weight};
 }
 
-}  // namespace openmps::cpu
+}  // namespace openmps
