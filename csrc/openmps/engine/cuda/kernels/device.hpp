@@ -222,8 +222,13 @@ MPSCNN_HOST_DEVICE float activate_gradient(const Activation& f, float gradient, 
     case NeuronType::elu: return F::elu_gradient(gradient, x, f.a);
     case NeuronType::prelu: return F::relu_gradient(gradient, x, f.slopes ? f.slopes[channel] : f.a);
     case NeuronType::relun: return F::relun_gradient(gradient, x, f.a, f.b);
-    case NeuronType::power: return F::power_gradient(gradient, x, f.a, f.b, f.c);
-    case NeuronType::exponential: return F::exponential_gradient(gradient, x, f.a, f.b, f.log_base);
+    case NeuronType::power:
+      if (f.c == 0 || f.c == 1) return f.c * f.a * gradient;  // avoids 0 ** 0 and 0 ** -1
+      return F::power_gradient(gradient, x, f.a, f.b, f.c);
+    case NeuronType::exponential:
+      if (f.c <= 0 && f.c != -1)
+        return static_cast<float>(gradient * (double{f.a} * f.log_base * ::pow(double{f.c}, double{f.a} * x + f.b)));
+      return F::exponential_gradient(gradient, x, f.a, f.b, f.log_base);
     case NeuronType::logarithm: return F::logarithm_gradient(gradient, x, f.a, f.b, f.log_base);
     case NeuronType::gelu: return F::gelu_gradient(gradient, x);
   }
