@@ -17,7 +17,10 @@ struct Call {
 
 // Enqueue the problem's kernels, or return false and do nothing.
 bool solve(const NeuronProblem& problem, Work& work);
+bool solve(const NeuronGradientProblem& problem, Work& work);
 bool solve(const BinaryProblem& problem, Work& work);
+bool solve(const BinaryGradientProblem& problem, Work& work);
+bool solve(const DropoutProblem& problem, Work& work);
 bool solve(const CopyProblem& problem, Work& work);
 bool solve(const ConvProblem& problem, Work& work);
 bool solve(const TransposeProblem& problem, Work& work);
@@ -25,5 +28,8 @@ bool solve(const BinaryConvProblem& problem, Work& work);
 bool solve(const ConvGradientProblem& problem, Work& work);
 bool solve(const TransposeGradientProblem& problem, Work& work);
 bool solve(const LossProblem& problem, Work& work);
+bool solve(const BufferCopyProblem& problem, Work& work);
+bool solve(const BufferFillProblem& problem, Work& work);
+bool solve(const PixelCopyProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element-wise kernels: one value of the result each.
+// Element-wise kernels. Those named *_lanes compute several adjacent values per thread.
 #pragma once
 
 #include "engine/cuda/kernels/device.hpp"
+#include "engine/cuda/kernels/lanes.hpp"
 #include "engine/problem/pointwise.hpp"
 #include "engine/shared/arithmetic.hpp"
+#include "engine/shared/philox.hpp"
+#include "engine/shared/results_axis.hpp"
 
 namespace openmps::cuda::pointwise {
 
 inline constexpr const char* kFile = "engine/cuda/kernels/pointwise.hpp";
+
+// Long formulas are not repeated for each lane: code for 8 of them would take seconds to compile.
+#if MPSCNN_ON_GPU
+#define MPSCNN_NO_UNROLL _Pragma("unroll 1")
+#else
+#define MPSCNN_NO_UNROLL
+#endif
 
 struct CopyArgs {
   View src, dst;
@@ -16,6 +26,16 @@ struct CopyArgs {
 MPSCNN_VALUE_KERNEL(copy, CopyArgs) {
   const Place at = place_of(index, args.dst);
   store(args.dst, at, load(args.src, at));
+}
+
+struct CopyLanesArgs {
+  View src, dst;
+  Chunks chunks;
+};
+MPSCNN_VALUE_KERNEL(copy_lanes, CopyLanesArgs) {
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.dst);
+  store_lanes(args.dst, chunk, lanes, load_lanes(args.src, chunk, lanes));
 }
 
 struct NeuronArgs {
@@ -27,6 +47,120 @@ MPSCNN_VALUE_KERNEL(neuron, NeuronArgs) {
   store(args.dst, at, activate(args.neuron, load(args.src, at), at.k));
 }
 
+struct NeuronLanesArgs {
+  View src, dst;
+  Activation neuron;
+  Chunks chunks;
+};
+MPSCNN_VALUE_KERNEL(neuron_lanes, NeuronLanesArgs) {
+  using F = NeuronFormulas<DeviceMath>;
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.dst);
+  Lanes x = load_lanes(args.src, chunk, lanes);
+  const Activation& f = args.neuron;
+  if (f.type == NeuronType::relu) {
+    for (int i = 0; i < lanes; ++i) x.v[i] = F::relu(x.v[i], f.a);
+  } else if (f.type == NeuronType::relun) {
+    for (int i = 0; i < lanes; ++i) x.v[i] = F::relun(x.v[i], f.a, f.b);
+  } else if (f.type == NeuronType::prelu) {
+    for (int i = 0; i < lanes; ++i) x.v[i] = F::relu(x.v[i], f.slopes ? f.slopes[chunk.at.k + i] : f.a);
+  } else if (f.type == NeuronType::linear) {
+    for (int i = 0; i < lanes; ++i) x.v[i] = F::linear(x.v[i], f.a, f.b);
+  } else if (f.type == NeuronType::hard_sigmoid) {
+    for (int i = 0; i < lanes; ++i) x.v[i] = F::hard_sigmoid(x.v[i], f.a, f.b);
+  } else if (f.type == NeuronType::sigmoid) {
+    for (int i = 0; i < lanes; ++i) x.v[i] = F::sigmoid(x.v[i]);
+  } else if (f.type != NeuronType::none) {
+    Lanes y = x;
+    MPSCNN_NO_UNROLL
+    for (int i = 0; i < lanes; ++i) y.v[i] = activate(f, y.v[i], chunk.at.k + i);
+    x = y;
+  }
+  store_lanes(args.dst, chunk, lanes, x);
+}
+
+struct NeuronGradientArgs {
+  Source diff_dst, src;
+  View diff_src;
+  Activation neuron;
+  ResultsAxis rows, columns;  ///< of a clamped source
+};
+MPSCNN_VALUE_KERNEL(neuron_gradient, NeuronGradientArgs) {
+  const Place at = place_of(index, args.diff_src);
+  store(args.diff_src, at, activate_gradient(args.neuron, load(args.diff_dst, at), load(args.src, at), at.k));
+}
+
+MPSCNN_VALUE_KERNEL(neuron_gradient_clamped, NeuronGradientArgs) {
+  const Place at = place_of(index, args.diff_src);
+  const i64 y = args.src.start_h + at.y, x = args.src.start_w + at.x;
+  float result = 0;
+  if (y >= 0 && y < args.src.view.h && x >= 0 && x < args.src.view.w) {
+    const Seers rows = args.rows.of(at.y), columns = args.columns.of(at.x);
+    double sum = 0;
+    for (i64 v = rows.first; v <= rows.last; ++v)
+      for (i64 u = columns.first; u <= columns.last; ++u) sum += load(args.diff_dst.view, at.n, v, u, at.k);
+    result = activate_gradient(args.neuron, static_cast<float>(sum), load(args.src, at), at.k);
+  }
+  store(args.diff_src, at, result);
+}
+
+struct NeuronGradientLanesArgs {
+  Source diff_dst, src;
+  View diff_src;
+  Activation neuron;
+  Chunks chunks;
+};
+MPSCNN_VALUE_KERNEL(neuron_gradient_lanes, NeuronGradientLanesArgs) {
+  using F = NeuronFormulas<DeviceMath>;
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.diff_src);
+  Lanes g = load_lanes(args.diff_dst, chunk, lanes);
+  const Lanes x = load_lanes(args.src, chunk, lanes);
+  const Activation& f = args.neuron;
+  if (f.type == NeuronType::relu) {
+    for (int i = 0; i < lanes; ++i) g.v[i] = F::relu_gradient(g.v[i], x.v[i], f.a);
+  } else if (f.type == NeuronType::relun) {
+    for (int i = 0; i < lanes; ++i) g.v[i] = F::relun_gradient(g.v[i], x.v[i], f.a, f.b);
+  } else if (f.type == NeuronType::prelu) {
+    for (int i = 0; i < lanes; ++i)
+      g.v[i] = F::relu_gradient(g.v[i], x.v[i], f.slopes ? f.slopes[chunk.at.k + i] : f.a);
+  } else if (f.type == NeuronType::linear) {
+    for (int i = 0; i < lanes; ++i) g.v[i] = f.a * g.v[i];
+  } else if (f.type == NeuronType::hard_sigmoid) {
+    for (int i = 0; i < lanes; ++i) g.v[i] = F::hard_sigmoid_gradient(g.v[i], x.v[i], f.a, f.b);
+  } else if (f.type == NeuronType::sigmoid) {
+    for (int i = 0; i < lanes; ++i) g.v[i] = F::sigmoid_gradient(g.v[i], x.v[i]);
+  } else if (f.type != NeuronType::none) {
+    Lanes from = x, to = g;
+    MPSCNN_NO_UNROLL
+    for (int i = 0; i < lanes; ++i) to.v[i] = activate_gradient(f, to.v[i], from.v[i], chunk.at.k + i);
+    g = to;
+  }
+  store_lanes(args.diff_src, chunk, lanes, g);
+}
+
+/// Return the result before clamping.
+MPSCNN_HOST_DEVICE float unclamped(const Arithmetic& function, float a, float b) {
+  Arithmetic f = function;
+  f.min = -std::numeric_limits<float>::infinity();
+  f.max = std::numeric_limits<float>::infinity();
+  float value = 0;
+  switch (f.operation) {
+    case BinaryOperation::add: arithmetic<BinaryOperation::add>(f, a, b, value); break;
+    case BinaryOperation::subtract: arithmetic<BinaryOperation::subtract>(f, a, b, value); break;
+    case BinaryOperation::multiply: arithmetic<BinaryOperation::multiply>(f, a, b, value); break;
+    case BinaryOperation::divide: arithmetic<BinaryOperation::divide>(f, a, b, value); break;
+  }
+  return value;
+}
+MPSCNN_HOST_DEVICE float mask_of(const Arithmetic& f, float unclamped) {
+  return unclamped > f.min && unclamped < f.max ? 1.0f : 0.0f;
+}
+MPSCNN_HOST_DEVICE float clamped(const Arithmetic& f, float value) {
+  value = value < f.min ? f.min : value;
+  return value > f.max ? f.max : value;
+}
+
 struct BinaryArgs {
   Source src0, src1;
   View dst, mask;
@@ -34,21 +168,254 @@ struct BinaryArgs {
 };
 MPSCNN_VALUE_KERNEL(binary, BinaryArgs) {
   const Place at = place_of(index, args.dst);
-  const float a = load(args.src0, at), b = load(args.src1, at);
-  Arithmetic unbounded = args.function;
-  unbounded.min = -std::numeric_limits<float>::infinity();
-  unbounded.max = std::numeric_limits<float>::infinity();
-  float value = 0;
-  switch (args.function.operation) {
-    case BinaryOperation::add: arithmetic<BinaryOperation::add>(unbounded, a, b, value); break;
-    case BinaryOperation::subtract: arithmetic<BinaryOperation::subtract>(unbounded, a, b, value); break;
-    case BinaryOperation::multiply: arithmetic<BinaryOperation::multiply>(unbounded, a, b, value); break;
-    case BinaryOperation::divide: arithmetic<BinaryOperation::divide>(unbounded, a, b, value); break;
-  }
-  if (args.mask) store(args.mask, at, value > args.function.min && value < args.function.max ? 1.0f : 0.0f);
-  value = value < args.function.min ? args.function.min : value;
-  value = value > args.function.max ? args.function.max : value;
-  store(args.dst, at, value);
+  const float value = unclamped(args.function, load(args.src0, at), load(args.src1, at));
+  if (args.mask) store(args.mask, at, mask_of(args.function, value));
+  store(args.dst, at, clamped(args.function, value));
 }
+
+struct BinaryLanesArgs {
+  Source src0, src1;
+  View dst, mask;
+  Arithmetic function;
+  Chunks chunks;
+};
+MPSCNN_VALUE_KERNEL(binary_lanes, BinaryLanesArgs) {
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.dst);
+  Lanes a = load_lanes(args.src0, chunk, lanes);
+  const Lanes b = load_lanes(args.src1, chunk, lanes);
+  for (int i = 0; i < lanes; ++i) a.v[i] = unclamped(args.function, a.v[i], b.v[i]);
+  if (args.mask) {
+    Lanes mask = a;
+    for (int i = 0; i < lanes; ++i) mask.v[i] = mask_of(args.function, a.v[i]);
+    store_lanes(args.mask, chunk, lanes, mask);
+  }
+  for (int i = 0; i < lanes; ++i) a.v[i] = clamped(args.function, a.v[i]);
+  store_lanes(args.dst, chunk, lanes, a);
+}
+
+struct BinaryGradientArgs {
+  Source diff_dst, other, mask;
+  View diff_src;
+  float scale = 1;
+  i64 sum_h = 1, sum_w = 1, sum_c = 1;
+  bool is_clamped = false;    ///< results along rows and columns without sums saw a pixel twice
+  ResultsAxis rows, columns;  ///< if is_clamped
+  i64 parts = 1;              ///< of a sum
+  Pointer<double> partial;    ///< if parts > 1: one sum per index
+};
+
+/// diff_dst * other * mask.
+MPSCNN_HOST_DEVICE float product(const BinaryGradientArgs& args, float scale, const Place& at) {
+  float value = scale * load(args.diff_dst, at);
+  if (args.other.view) value *= load(args.other, at);
+  return args.mask.view && load(args.mask, at) == 0 ? 0.0f : value;
+}
+
+MPSCNN_VALUE_KERNEL(binary_gradient, BinaryGradientArgs) {
+  const Place at = place_of(index, args.diff_src);
+  store(args.diff_src, at, product(args, args.scale, at));
+}
+
+struct BinaryGradientLanesArgs {
+  Source diff_dst, other, mask;
+  View diff_src;
+  float scale;
+  Chunks chunks;
+};
+MPSCNN_VALUE_KERNEL(binary_gradient_lanes, BinaryGradientLanesArgs) {
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.diff_src);
+  Lanes value = load_lanes(args.diff_dst, chunk, lanes);
+  for (int i = 0; i < lanes; ++i) value.v[i] = args.scale * value.v[i];
+  if (args.other.view) {
+    const Lanes other = load_lanes(args.other, chunk, lanes);
+    for (int i = 0; i < lanes; ++i) value.v[i] *= other.v[i];
+  }
+  if (args.mask.view) {
+    const Lanes mask = load_lanes(args.mask, chunk, lanes);
+    for (int i = 0; i < lanes; ++i) value.v[i] = mask.v[i] == 0 ? 0.0f : value.v[i];
+  }
+  store_lanes(args.diff_src, chunk, lanes, value);
+}
+
+/// The products of a sum: a box of rows x columns x channels whose first one is at `first`.
+struct Box {
+  Place first;
+  i64 rows, columns, channels;
+
+  MPSCNN_HOST_DEVICE i64 size() const { return rows > 0 && columns > 0 ? rows * columns * channels : 0; }
+};
+
+MPSCNN_HOST_DEVICE Box box_of(const BinaryGradientArgs& args, const Place& at) {
+  Box box{at, args.sum_h, args.sum_w, args.sum_c};
+  if (args.is_clamped && args.sum_h == 1) {
+    const Seers seers = args.rows.of(at.y);
+    box.first.y = seers.first - args.diff_dst.start_h, box.rows = seers.last - seers.first + 1;
+  }
+  if (args.is_clamped && args.sum_w == 1) {
+    const Seers seers = args.columns.of(at.x);
+    box.first.x = seers.first - args.diff_dst.start_w, box.columns = seers.last - seers.first + 1;
+  }
+  return box;
+}
+
+/// A product of a box, and steps to later ones without a division.
+struct Step {
+  i64 row, column, channel;
+
+  MPSCNN_HOST_DEVICE Step(i64 products, const Box& box) {
+    const Place at = place_of(products, 0x7fffffff, box.columns, box.channels);
+    row = at.y, column = at.x, channel = at.k;
+  }
+  MPSCNN_HOST_DEVICE void advance(const Step& by, const Box& box) {
+    channel += by.channel, column += by.column, row += by.row;
+    if (channel >= box.channels) channel -= box.channels, ++column;
+    if (column >= box.columns) column -= box.columns, ++row;
+  }
+};
+
+// Part `p` of a sum has products p, p + parts, p + 2 * parts and so on, so that adjacent threads read adjacent values.
+MPSCNN_VALUE_KERNEL(binary_gradient_sums, BinaryGradientArgs) {
+  const View& dst = args.diff_src;
+  Place at;
+  i64 part = 0;
+  if (args.parts == 1) {
+    at = place_of(index, dst);
+  } else if (args.sum_c > 1) {  // order of indices: images, rows, columns, parts
+    at = place_of(index, dst.h, dst.w, args.parts);
+    part = at.k, at.k = 0;
+  } else {  // images, rows, parts, columns, channels
+    const Place line = place_of(index, args.parts, dst.w, dst.c);
+    part = line.y;
+    at = {line.n / dst.h, line.n % dst.h, line.x, line.k};
+  }
+  const Box box = box_of(args, at);
+  double sum = 0;
+  if (const i64 size = box.size(); part < size) {
+    Step product_at(part, box);
+    const Step by(args.parts, box);
+    for (i64 i = part; i < size; i += args.parts) {
+      sum += product(args, 1.0f,
+                     {box.first.n, box.first.y + product_at.row, box.first.x + product_at.column,
+                      box.first.k + product_at.channel});
+      product_at.advance(by, box);
+    }
+  }
+  if (args.parts > 1)
+    args.partial[index] = sum;
+  else
+    store(dst, at, static_cast<float>(sum * args.scale));
+}
+
+MPSCNN_VALUE_KERNEL(binary_gradient_total, BinaryGradientArgs) {
+  const View& dst = args.diff_src;
+  const Place at = place_of(index, dst);
+  const i64 line = at.n * dst.h + at.y, length = dst.w * dst.c;
+  const i64 first = args.sum_c > 1 ? index * args.parts : line * args.parts * length + at.x * dst.c + at.k,
+            step = args.sum_c > 1 ? 1 : length;
+  double sum = 0;
+  for (i64 part = 0; part < args.parts; ++part) sum += args.partial[first + part * step];
+  store(dst, at, static_cast<float>(sum * args.scale));
+}
+
+// One block per sum.
+MPSCNN_BLOCK_KERNEL(binary_gradient_blocks, BinaryGradientArgs) {
+  const Place at = place_of(index, args.diff_src);
+  const Box box = box_of(args, at);
+  const double sum = block.reduce(
+      box.size(), 0.0,
+      [&](i64 i) -> double {
+        const Step step(i, box);
+        return product(args, 1.0f,
+                       {box.first.n, box.first.y + step.row, box.first.x + step.column, box.first.k + step.channel});
+      },
+      [](double a, double b) { return a + b; });
+  block.for_each(1, [&](i64) { store(args.diff_src, at, static_cast<float>(sum * args.scale)); });
+}
+
+struct DropoutArgs {
+  Source src;
+  View dst;
+  DropoutMask mask;
+  std::uint32_t threshold;
+  i64 start_h, start_w;
+  bool is_clamped;
+  ResultsAxis rows, columns;  ///< if is_clamped
+};
+
+/// Return whether the mask keeps a value; `at` counts from the mask's start.
+MPSCNN_HOST_DEVICE bool is_kept(const DropoutArgs& args, const Place& at) {
+  const DropoutMask& mask = args.mask;
+  const i64 y = args.start_h + at.y, x = args.start_w + at.x;
+  if ((mask.h > 1 && (y < 0 || y >= mask.h)) || (mask.w > 1 && (x < 0 || x >= mask.w))) return false;
+  const i64 value = ((mask.h == 1 ? 0 : y) * mask.w + (mask.w == 1 ? 0 : x)) * mask.c + (mask.c == 1 ? 0 : at.k);
+  return dropout_bits_of(mask.seed, mask.image + static_cast<std::uint64_t>(at.n), value) < args.threshold;
+}
+
+MPSCNN_VALUE_KERNEL(dropout, DropoutArgs) {
+  const Place at = place_of(index, args.dst);
+  store(args.dst, at, is_kept(args, at) ? load(args.src, at) / args.mask.keep : 0.0f);
+}
+
+// The start of the mask is that of result (0, 0).
+MPSCNN_VALUE_KERNEL(dropout_clamped, DropoutArgs) {
+  const Place at = place_of(index, args.dst);
+  const Seers rows = args.rows.of(at.y), columns = args.columns.of(at.x);
+  double sum = 0;
+  for (i64 v = rows.first; v <= rows.last; ++v)
+    for (i64 u = columns.first; u <= columns.last; ++u)
+      if (is_kept(args, {at.n, v, u, at.k})) sum += load(args.src.view, at.n, v, u, at.k) / args.mask.keep;
+  store(args.dst, at, static_cast<float>(sum));
+}
+
+struct DropoutDenseArgs {
+  View src, dst;
+  std::uint64_t seed, image;
+  std::uint32_t threshold;
+  float keep;
+  i64 values, blocks;  ///< of an image
+};
+
+// Four values per thread, those of one block of random bits. Images have no gaps and the extents of the mask.
+MPSCNN_VALUE_KERNEL(dropout_dense, DropoutDenseArgs) {
+  const Place at = place_of(index, 1, 1, args.blocks);
+  const Philox bits(args.seed, static_cast<std::uint64_t>(at.k), args.image + static_cast<std::uint64_t>(at.n));
+  const i64 first = at.k / 16 * 64 + at.k % 16;
+  for (int w = 0; w < 4; ++w) {
+    const i64 value = first + 16 * w, offset = at.n * args.values + value;
+    if (value >= args.values) continue;
+    const float kept = load(format_of(args.src), args.src.data.get(), offset) / args.keep;
+    store(format_of(args.dst), args.dst.data.get(), offset, bits.words[w] < args.threshold ? kept : 0.0f);
+  }
+}
+
+struct PixelCopyArgs {
+  Pointer<unsigned char> src, dst;
+  i64 src_pixel, src_row, dst_pixel, dst_row;  ///< strides in bytes
+  i64 h, w, units, zeros;                      ///< of a pixel: units to copy, and zero units after them
+  int unit;                                    ///< bytes that one thread moves: 16, 8, 4, 2 or 1
+};
+
+template <int unit>
+MPSCNN_HOST_DEVICE void copy_unit(const unsigned char* from, unsigned char* to) {
+  store_words<unit>(to, from ? load_words<unit>(from) : Words<unit>{});
+}
+
+MPSCNN_VALUE_KERNEL(pixel_copy, PixelCopyArgs) {
+  const Place at = place_of(index, args.h, args.w, args.units + args.zeros);
+  const unsigned char* const from =
+      at.k < args.units ? args.src.get() + at.y * args.src_row + at.x * args.src_pixel + at.k * args.unit : nullptr;
+  unsigned char* const to = args.dst.get() + at.y * args.dst_row + at.x * args.dst_pixel + at.k * args.unit;
+  switch (args.unit) {
+    case 16: copy_unit<16>(from, to); break;
+    case 8: copy_unit<8>(from, to); break;
+    case 4: copy_unit<4>(from, to); break;
+    case 2: copy_unit<2>(from, to); break;
+    default: copy_unit<1>(from, to);
+  }
+}
+
+#undef MPSCNN_NO_UNROLL
 
 }  // namespace openmps::cuda::pointwise
