@@ -31,5 +31,8 @@ bool solve(const LossProblem& problem, Work& work);
 bool solve(const BufferCopyProblem& problem, Work& work);
 bool solve(const BufferFillProblem& problem, Work& work);
 bool solve(const PixelCopyProblem& problem, Work& work);
+bool solve(const ReshapeProblem& problem, Work& work);
+bool solve(const PadProblem& problem, Work& work);
+bool solve(const PadGradientProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

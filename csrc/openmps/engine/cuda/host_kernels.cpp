@@ -6,3 +6,4 @@
 #include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/kernels/loss.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"
+#include "engine/cuda/kernels/reshape.hpp"
