@@ -34,5 +34,6 @@ bool solve(const PixelCopyProblem& problem, Work& work);
 bool solve(const ReshapeProblem& problem, Work& work);
 bool solve(const PadProblem& problem, Work& work);
 bool solve(const PadGradientProblem& problem, Work& work);
+bool solve(const OptimizeProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

@@ -5,5 +5,6 @@
 #include "engine/cuda/kernels/convolution.hpp"
 #include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/kernels/loss.hpp"
+#include "engine/cuda/kernels/optimizer.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"
 #include "engine/cuda/kernels/reshape.hpp"
