@@ -35,5 +35,7 @@ bool solve(const ReshapeProblem& problem, Work& work);
 bool solve(const PadProblem& problem, Work& work);
 bool solve(const PadGradientProblem& problem, Work& work);
 bool solve(const OptimizeProblem& problem, Work& work);
+bool solve(const ResampleProblem& problem, Work& work);
+bool solve(const ResampleGradientProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

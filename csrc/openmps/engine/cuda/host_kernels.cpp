@@ -7,4 +7,5 @@
 #include "engine/cuda/kernels/loss.hpp"
 #include "engine/cuda/kernels/optimizer.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"
+#include "engine/cuda/kernels/resampling.hpp"
 #include "engine/cuda/kernels/reshape.hpp"
