@@ -78,7 +78,8 @@ reshaping::PadGradientArgs arguments_of(const Call<PadGradientProblem>& call) {
           .start_h = p.start_h,
           .start_w = p.start_w,
           .start_c = p.start_c,
-          .edge = p.edge};
+          .edge = p.edge,
+          .chunks = {}};
 }
 
 const char* run_pad_gradient_blocks(const Call<PadGradientProblem>& call) {
@@ -89,13 +90,25 @@ const char* run_pad_gradient_blocks(const Call<PadGradientProblem>& call) {
   call.work.launch(reshaping::pad_gradient_blocks, args, args.diff_src.size(), {&args.diff_dst, &args.diff_src});
   return nullptr;
 }
+const char* run_pad_gradient_lanes(const Call<PadGradientProblem>& call) {
+  const auto& [p, work] = call;
+  if (p.start_c || p.diff_dst.c != p.diff_src.c) return "channels are padded";
+  reshaping::PadGradientArgs args = arguments_of(call);
+  const Source diff{.view = args.diff_dst};
+  if (const char* why_not = divide(args.diff_src, {&args.diff_src}, {&diff}, /*by_channel=*/true, args.chunks))
+    return why_not;
+  work.launch(reshaping::pad_gradient_lanes, args, threads_of(args.chunks), {&args.diff_dst, &args.diff_src});
+  return nullptr;
+}
 const char* run_pad_gradient(const Call<PadGradientProblem>& call) {
   const reshaping::PadGradientArgs args = arguments_of(call);
   call.work.launch(reshaping::pad_gradient, args, args.diff_src.size(), {&args.diff_dst, &args.diff_src});
   return nullptr;
 }
 constexpr Implementation<Call<PadGradientProblem>> kPadGradients[] = {
-    {"cuda_pad_gradient_blocks", run_pad_gradient_blocks}, {"cuda_pad_gradient", run_pad_gradient}};
+    {"cuda_pad_gradient_blocks", run_pad_gradient_blocks},
+    {"cuda_pad_gradient_lanes", run_pad_gradient_lanes},
+    {"cuda_pad_gradient", run_pad_gradient}};
 const ImplementationNames kPadGradientNames(kPadGradients);
 
 }  // namespace

@@ -100,6 +100,7 @@ struct PadGradientArgs {
   i64 src_h, src_w, first_h, first_w;
   i64 start_h, start_w, start_c;
   PadEdge edge;
+  Chunks chunks;  ///< of pad_gradient_lanes
 };
 
 /// The copies of a value.
@@ -123,6 +124,25 @@ MPSCNN_VALUE_KERNEL(pad_gradient, PadGradientArgs) {
       for (i64 k = 0; k < copies.channels.size(); ++k)
         sum += load(args.diff_dst, at.n, copies.rows[v], copies.columns[u], copies.channels[k]);
   store(args.diff_src, at, static_cast<float>(sum));
+}
+
+// Channels are not padded.
+MPSCNN_VALUE_KERNEL(pad_gradient_lanes, PadGradientArgs) {
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.diff_src);
+  const Place& at = chunk.at;
+  const Copies rows(args.first_h + at.y, args.start_h, args.src_h, args.diff_dst.h, args.edge),
+      columns(args.first_w + at.x, args.start_w, args.src_w, args.diff_dst.w, args.edge);
+  double sums[kMaxLanes] = {};
+  for (i64 v = 0; v < rows.size(); ++v) {
+    for (i64 u = 0; u < columns.size(); ++u) {
+      const Lanes diff = load_lanes(args.diff_dst, {{at.n, rows[v], columns[u], at.k}, lanes}, lanes);
+      for (int i = 0; i < lanes; ++i) sums[i] += diff.v[i];
+    }
+  }
+  Lanes result = all_lanes(0);
+  for (int i = 0; i < lanes; ++i) result.v[i] = static_cast<float>(sums[i]);
+  store_lanes(args.diff_src, chunk, lanes, result);
 }
 
 // One block per value: for values with many copies.
