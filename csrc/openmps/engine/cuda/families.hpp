@@ -37,5 +37,7 @@ bool solve(const PadGradientProblem& problem, Work& work);
 bool solve(const OptimizeProblem& problem, Work& work);
 bool solve(const ResampleProblem& problem, Work& work);
 bool solve(const ResampleGradientProblem& problem, Work& work);
+bool solve(const PoolProblem& problem, Work& work);
+bool solve(const PoolGradientProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

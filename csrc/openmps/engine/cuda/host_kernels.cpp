@@ -9,3 +9,4 @@
 #include "engine/cuda/kernels/pointwise.hpp"
 #include "engine/cuda/kernels/resampling.hpp"
 #include "engine/cuda/kernels/reshape.hpp"
+#include "engine/cuda/kernels/pooling.hpp"

@@ -25,6 +25,14 @@ struct numeric_limits;
 template <>
 struct numeric_limits<float> {
   static constexpr float infinity() { return __builtin_bit_cast(float, 0x7f800000); }
+  static constexpr float quiet_NaN() { return __builtin_bit_cast(float, 0x7fc00000); }
+};
+
+template <>
+struct numeric_limits<double> {
+  static constexpr double infinity() { return __builtin_bit_cast(double, 0x7ff0000000000000); }
+  static constexpr double quiet_NaN() { return __builtin_bit_cast(double, 0x7ff8000000000000); }
+  static constexpr double lowest() { return __builtin_bit_cast(double, 0xffefffffffffffff); }
 };
 
 template <class T>

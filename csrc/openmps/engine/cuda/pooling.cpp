@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/cuda/kernels/pooling.hpp"
+
+#include <algorithm>
+
+#include "engine/cuda/families.hpp"
+#include "engine/cuda/vectors.hpp"
+
+namespace openmps::cuda {
+namespace {
+
+using pooling::PoolArgs, pooling::PoolGradientArgs;
+
+constexpr i64 kThreadsOfGpu = 128 * 1024;  // as many as keep a large GPU busy
+constexpr i64 kTapsPerPart = 8, kManyTaps = 32;
+
+/// `results`: dst, or diff_dst. The source of an average gradient has only extents.
+template <class P>
+pooling::Shape shape_of(const P& p, const ImageView& results) {
+  const Window& w = p.window;
+  const bool clamps = w.edge == Edge::clamp && p.type != PoolType::average;
+  const bool counts_all = w.edge == Edge::zero;
+  return {.type = p.type,
+          .rows = {w.start_h, w.kernel_h, w.stride_h, w.dilation_h, p.src.h, results.h, clamps},
+          .columns = {w.start_w, w.kernel_w, w.stride_w, w.dilation_w, p.src.w, results.w, clamps},
+          .zero_pad_h = counts_all ? -1 : p.zero_pad_h,
+          .zero_pad_w = counts_all ? -1 : p.zero_pad_w};
+}
+
+PoolArgs args_of(const Call<PoolProblem>& call) {
+  const auto& [p, work] = call;
+  return {work.view(p.src), work.view(p.dst), shape_of(p, p.dst), 1, {}};
+}
+
+const char* run_parts(const Call<PoolProblem>& call) {
+  const auto& [p, work] = call;
+  const i64 size = p.dst.size(), taps = std::min(p.window.kernel_h, p.src.h) * std::min(p.window.kernel_w, p.src.w);
+  if (taps < kManyTaps) return "small windows";
+  if (size >= kThreadsOfGpu / 2) return "many results";
+  PoolArgs args = args_of(call);
+  args.parts = std::clamp<i64>(kThreadsOfGpu / size, 2, taps / kTapsPerPart);
+  args.partial = {work.scratch(static_cast<std::size_t>(args.parts * size) * sizeof(float))};
+  work.launch(pooling::pool_parts, args, args.parts * size, {&args.src});
+  work.launch(pooling::pool_combine, args, size, {&args.dst});
+  return nullptr;
+}
+
+const char* run_vectors(const Call<PoolProblem>& call) {
+  const auto& [p, work] = call;
+  const PoolArgs args = args_of(call);
+  if (const char* why_not = why_no_vectors({&args.src, &args.dst})) return why_not;
+  work.launch(pooling::pool_vectors, args, p.dst.size() / lanes_in_vector(args.dst), {&args.src, &args.dst});
+  return nullptr;
+}
+
+const char* run_values(const Call<PoolProblem>& call) {
+  const auto& [p, work] = call;
+  const PoolArgs args = args_of(call);
+  work.launch(pooling::pool, args, p.dst.size(), {&args.src, &args.dst});
+  return nullptr;
+}
+
+constexpr Implementation<Call<PoolProblem>> kPools[] = {
+    {"cuda_pool_parts", run_parts},
+    {"cuda_pool_vectors", run_vectors},
+    {"cuda_pool", run_values},
+};
+const ImplementationNames kPoolNames(kPools);
+
+/// Make the values per window that the gradient of `type` needs, then gather.
+const char* run_gradient(const Call<PoolGradientProblem>& call, bool by_vectors) {
+  const auto& [p, work] = call;
+  if (p.type == PoolType::max && p.src.h * p.src.w > i64{pooling::kNoPixel}) return "an image of 2^32 pixels";
+  PoolGradientArgs args{.diff_dst = work.view(p.diff_dst),
+                        .src = work.view(p.src),
+                        .diff_src = work.view(p.diff_src),
+                        .first_h = p.first_h,
+                        .first_w = p.first_w,
+                        .shape = shape_of(p, p.diff_dst),
+                        .chosen = {},
+                        .quotients = {}};
+  const View* const no_src = nullptr;
+  const View* const src = p.type == PoolType::average ? no_src : &args.src;
+  if (by_vectors) {
+    const char* const why_not =
+        src ? why_no_vectors({&args.diff_dst, src, &args.diff_src}) : why_no_vectors({&args.diff_dst, &args.diff_src});
+    if (why_not) return why_not;
+  }
+  const i64 lanes = by_vectors ? lanes_in_vector(args.diff_src) : 1, windows = p.diff_dst.size();
+  if (p.type == PoolType::max) {
+    args.chosen = {work.scratch(static_cast<std::size_t>(windows) * sizeof(std::uint32_t))};
+    work.launch(by_vectors ? pooling::pool_choose_vectors : pooling::pool_choose, args, windows / lanes, {&args.src});
+  } else if (p.type == PoolType::l2_norm) {
+    args.quotients = {work.scratch(static_cast<std::size_t>(windows) * sizeof(float))};
+    work.launch(pooling::pool_divide_by_norms, args, windows, {&args.src, &args.diff_dst});
+  }
+  const auto& gather = by_vectors ? pooling::pool_gradient_vectors : pooling::pool_gradient;
+  const i64 threads = p.diff_src.size() / lanes;
+  if (p.type == PoolType::l2_norm) {
+    work.launch(gather, args, threads, {&args.diff_dst, &args.src, &args.diff_src});
+  } else {
+    work.launch(gather, args, threads, {&args.diff_dst, &args.diff_src});
+  }
+  return nullptr;
+}
+
+constexpr Implementation<Call<PoolGradientProblem>> kPoolGradients[] = {
+    {"cuda_pool_gradient_vectors", [](const Call<PoolGradientProblem>& call) { return run_gradient(call, true); }},
+    {"cuda_pool_gradient", [](const Call<PoolGradientProblem>& call) { return run_gradient(call, false); }},
+};
+const ImplementationNames kPoolGradientNames(kPoolGradients);
+
+}  // namespace
+
+bool solve(const PoolProblem& problem, Work& work) {
+  return try_first("pool", kPools, Call<PoolProblem>{problem, work});
+}
+bool solve(const PoolGradientProblem& problem, Work& work) {
+  return try_first("pool_gradient", kPoolGradients, Call<PoolGradientProblem>{problem, work});
+}
+
+}  // namespace openmps::cuda

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// In-bounds taps of a window along one axis. Compiles for the host and for a GPU.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/shared/neuron.hpp"
+
+namespace openmps {
+
+/// `count` in-bounds taps of a window, `dilation` apart, starting at `first`; `before` and `after` count the
+/// out-of-bounds taps.
+struct Span {
+  std::int64_t first, count, before, after;
+};
+
+MPSCNN_HOST_DEVICE Span span_of(std::int64_t start, std::int64_t kernel, std::int64_t dilation, std::int64_t size) {
+  const std::int64_t before = std::clamp<std::int64_t>(start >= 0 ? 0 : (dilation - 1 - start) / dilation, 0, kernel);
+  const std::int64_t reach = size - 1 - start;  // from the first tap to the last pixel
+  const std::int64_t inside_until = reach < 0 ? 0 : std::min(kernel, reach / dilation + 1);
+  const std::int64_t count = std::max<std::int64_t>(0, inside_until - before);
+  return {start + before * dilation, count, before, kernel - before - count};
+}
+
+}  // namespace openmps
