@@ -39,5 +39,8 @@ bool solve(const ResampleProblem& problem, Work& work);
 bool solve(const ResampleGradientProblem& problem, Work& work);
 bool solve(const PoolProblem& problem, Work& work);
 bool solve(const PoolGradientProblem& problem, Work& work);
+bool solve(const SoftmaxProblem& problem, Work& work);
+bool solve(const SoftmaxGradientProblem& problem, Work& work);
+bool solve(const ReduceProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

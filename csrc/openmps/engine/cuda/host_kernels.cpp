@@ -10,3 +10,5 @@
 #include "engine/cuda/kernels/resampling.hpp"
 #include "engine/cuda/kernels/reshape.hpp"
 #include "engine/cuda/kernels/pooling.hpp"
+#include "engine/cuda/kernels/reduction.hpp"
+#include "engine/cuda/kernels/softmax.hpp"
