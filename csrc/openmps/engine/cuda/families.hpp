@@ -41,6 +41,10 @@ bool solve(const PoolProblem& problem, Work& work);
 bool solve(const PoolGradientProblem& problem, Work& work);
 bool solve(const SoftmaxProblem& problem, Work& work);
 bool solve(const SoftmaxGradientProblem& problem, Work& work);
+bool solve(const NormalizeProblem& problem, Work& work);
+bool solve(const BatchMomentsProblem& problem, Work& work);
+bool solve(const BatchMomentsGradientProblem& problem, Work& work);
+bool solve(const NormalizeGradientProblem& problem, Work& work);
 bool solve(const ReduceProblem& problem, Work& work);
 
 }  // namespace openmps::cuda
