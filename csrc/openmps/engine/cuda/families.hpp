@@ -45,6 +45,8 @@ bool solve(const NormalizeProblem& problem, Work& work);
 bool solve(const BatchMomentsProblem& problem, Work& work);
 bool solve(const BatchMomentsGradientProblem& problem, Work& work);
 bool solve(const NormalizeGradientProblem& problem, Work& work);
+bool solve(const LRNProblem& problem, Work& work);
+bool solve(const LRNGradientProblem& problem, Work& work);
 bool solve(const ReduceProblem& problem, Work& work);
 
 }  // namespace openmps::cuda

@@ -6,6 +6,7 @@
 #include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/kernels/loss.hpp"
 #include "engine/cuda/kernels/optimizer.hpp"
+#include "engine/cuda/kernels/lrn.hpp"
 #include "engine/cuda/kernels/normalization.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"
 #include "engine/cuda/kernels/resampling.hpp"
