@@ -10,8 +10,9 @@ namespace {
 
 using reduction::ReduceArgs;
 
-constexpr i64 kFew = 64;                  // values that one thread reduces faster than a block does
-constexpr i64 kManyResults = 128 * 1024;  // threads that keep a large GPU busy
+constexpr i64 kFew = 32;                       // values that one thread reduces faster than a warp does
+constexpr i64 kManyResults = 128 * 1024;       // threads that keep a large GPU busy
+constexpr i64 kMany = 256, kManyWarps = 1024;  // values that a warp reduces, if there are few results
 
 ReduceArgs args_of(const Call<ReduceProblem>& call) {
   const auto& [p, work] = call;
@@ -24,12 +25,22 @@ ReduceArgs args_of(const Call<ReduceProblem>& call) {
           .by_nonzero_weights = p.weights.memory && p.by_nonzero_weights};
 }
 
+const char* run_by_warps(const Call<ReduceProblem>& call) {
+  const auto& [p, work] = call;
+  const ReduceArgs args = args_of(call);
+  // Along the other axes, threads for adjacent channels read adjacent values.
+  if (p.axis != ReduceAxis::channels) return "not along the channels";
+  if (args.length() < kFew) return "few values";
+  if (args.length() > kMany && p.dst.size() < kManyWarps) return "many values, few results";
+  work.launch(reduction::reduce_by_warps, args, p.dst.size(), {&args.src, &args.weights, &args.dst});
+  return nullptr;
+}
+
 const char* run_by_blocks(const Call<ReduceProblem>& call) {
   const auto& [p, work] = call;
   const ReduceArgs args = args_of(call);
   if (args.length() < kFew) return "few values";
-  // Threads for adjacent channels read adjacent values.
-  if (p.axis != ReduceAxis::channels && p.dst.size() >= kManyResults) return "many results";
+  if (p.dst.size() >= kManyResults) return "many results";
   work.launch(reduction::reduce_by_blocks, args, p.dst.size(), {&args.src, &args.weights, &args.dst});
   return nullptr;
 }
@@ -42,6 +53,7 @@ const char* run_by_threads(const Call<ReduceProblem>& call) {
 }
 
 constexpr Implementation<Call<ReduceProblem>> kReductions[] = {
+    {"cuda_reduce_by_warps", run_by_warps},
     {"cuda_reduce_by_blocks", run_by_blocks},
     {"cuda_reduce", run_by_threads},
 };

@@ -8,26 +8,37 @@ namespace {
 
 using softmax::SoftmaxArgs, softmax::SoftmaxGradientArgs;
 
-constexpr i64 kFew = 32;  // channels of a pixel for which one thread suffices
+constexpr i64 kFew = 32;                                      // channels of a pixel for which one thread suffices
+constexpr i64 kManyChannels = 256, kManyMoreChannels = 8192;  // for which a warp does, of few and of many pixels
+constexpr i64 kManyPixels = 1024;
 
-const char* run_few(const Call<SoftmaxProblem>& call) {
-  const auto& [p, work] = call;
-  if (p.dst.c >= kFew) return "many channels";
-  const SoftmaxArgs args{work.source(p.src), work.view(p.dst), p.log};
-  work.launch(softmax::softmax_few_channels, args, p.dst.n * p.dst.h * p.dst.w, {&args.src.view, &args.dst});
+/// Threads per pixel.
+enum class By { threads, warps, blocks };
+
+/// Return null if so many threads per pixel suit the image, otherwise why not.
+const char* why_not_by(By by, const ImageView& image) {
+  if (by == By::threads && image.c >= kFew) return "many channels";
+  if (by == By::warps && image.c > (image.n * image.h * image.w < kManyPixels ? kManyChannels : kManyMoreChannels))
+    return "very many channels";
   return nullptr;
 }
 
-const char* run_many(const Call<SoftmaxProblem>& call) {
+template <By by>
+const char* run(const Call<SoftmaxProblem>& call) {
   const auto& [p, work] = call;
+  if (const char* why_not = why_not_by(by, p.dst)) return why_not;
   const SoftmaxArgs args{work.source(p.src), work.view(p.dst), p.log};
-  work.launch(softmax::softmax_many_channels, args, p.dst.n * p.dst.h * p.dst.w, {&args.src.view, &args.dst});
+  const auto& kernel = by == By::threads ? softmax::softmax_few_channels
+                       : by == By::warps ? softmax::softmax_by_warps
+                                         : softmax::softmax_by_blocks;
+  work.launch(kernel, args, p.dst.n * p.dst.h * p.dst.w, {&args.src.view, &args.dst});
   return nullptr;
 }
 
 constexpr Implementation<Call<SoftmaxProblem>> kSoftmaxes[] = {
-    {"cuda_softmax_few_channels", run_few},
-    {"cuda_softmax_many_channels", run_many},
+    {"cuda_softmax_few_channels", run<By::threads>},
+    {"cuda_softmax_by_warps", run<By::warps>},
+    {"cuda_softmax_by_blocks", run<By::blocks>},
 };
 const ImplementationNames kSoftmaxNames(kSoftmaxes);
 
@@ -50,15 +61,18 @@ bool is_read_twice(const WindowAxis& axis) {
   return axis.size > 0 && (axis.start < 0 || axis.start + axis.windows > axis.size);
 }
 
-/// One thread or one block per pixel of the source, which one result reads.
-const char* run_gradient(const Call<SoftmaxGradientProblem>& call, bool few) {
+/// Each pixel of the source is read by one result.
+template <By by>
+const char* run_gradient(const Call<SoftmaxGradientProblem>& call) {
   const auto& [p, work] = call;
-  if (few && p.diff_src.c >= kFew) return "many channels";
+  if (const char* why_not = why_not_by(by, p.diff_src)) return why_not;
   const SoftmaxGradientArgs args = args_of(call);
   if (is_read_twice(args.rows) || is_read_twice(args.columns)) return "several results read a pixel";
-  const i64 pixels = p.diff_src.n * p.diff_src.h * p.diff_src.w;
-  const auto& kernel = few ? softmax::softmax_gradient_few_channels : softmax::softmax_gradient_many_channels;
-  work.launch(kernel, args, pixels, {&args.diff_dst.view, &args.dst.view, &args.diff_src});
+  const auto& kernel = by == By::threads ? softmax::softmax_gradient_few_channels
+                       : by == By::warps ? softmax::softmax_gradient_by_warps
+                                         : softmax::softmax_gradient_by_blocks;
+  work.launch(kernel, args, p.diff_src.n * p.diff_src.h * p.diff_src.w,
+              {&args.diff_dst.view, &args.dst.view, &args.diff_src});
   return nullptr;
 }
 
@@ -76,10 +90,9 @@ const char* run_gradient_of_clamped(const Call<SoftmaxGradientProblem>& call) {
 }
 
 constexpr Implementation<Call<SoftmaxGradientProblem>> kSoftmaxGradients[] = {
-    {"cuda_softmax_gradient_few_channels",
-     [](const Call<SoftmaxGradientProblem>& call) { return run_gradient(call, true); }},
-    {"cuda_softmax_gradient_many_channels",
-     [](const Call<SoftmaxGradientProblem>& call) { return run_gradient(call, false); }},
+    {"cuda_softmax_gradient_few_channels", run_gradient<By::threads>},
+    {"cuda_softmax_gradient_by_warps", run_gradient<By::warps>},
+    {"cuda_softmax_gradient_by_blocks", run_gradient<By::blocks>},
     {"cuda_softmax_gradient_of_clamped", run_gradient_of_clamped},
 };
 const ImplementationNames kSoftmaxGradientNames(kSoftmaxGradients);

@@ -138,7 +138,7 @@ void Work::launch_bytes(const char* file, const char* name, int threads, const v
       definitions = "-DMPSCNN_FORMAT=" + std::to_string(static_cast<int>(format));
   }
   const Function function = gpu_.function(file, name, definitions);
-  const i64 blocks = threads == 1 ? (count + kThreads - 1) / kThreads : count;
+  const i64 blocks = (count * threads + kThreads - 1) / kThreads;
   if (blocks > kMaxGrid)
     throw EngineError(FailureCode::internal, std::string(name) + " needs " + std::to_string(blocks) +
                                                  " blocks of threads; a GPU runs at most 2147483647.");

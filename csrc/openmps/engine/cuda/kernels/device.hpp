@@ -239,6 +239,35 @@ constexpr int kThreads = 256;  ///< of a block
 
 #if MPSCNN_ON_GPU
 
+/// Return the value of the thread of the warp whose number differs in the bits of `distance`.
+template <class T>
+MPSCNN_HOST_DEVICE T shuffled(const T& value, int distance) {
+  static_assert(sizeof(T) % 4 == 0);
+  T result;
+  for (unsigned i = 0; i < sizeof(T) / 4; ++i)
+    reinterpret_cast<unsigned*>(&result)[i] =
+        __shfl_xor_sync(0xffffffffu, reinterpret_cast<const unsigned*>(&value)[i], distance);
+  return result;
+}
+
+/// A warp of threads that computes together, with the calls of a block.
+class Warp {
+ public:
+  template <class Body>
+  MPSCNN_HOST_DEVICE void for_each(i64 count, const Body& body) const {
+    for (i64 i = threadIdx.x % 32; i < count; i += 32) body(i);
+    __syncwarp();
+  }
+  /// `combine` of two values gives the same bits in either order.
+  template <class T, class Body, class Combine>
+  MPSCNN_HOST_DEVICE T reduce(i64 count, const T& first, const Body& body, const Combine& combine) const {
+    T value = first;
+    for (i64 i = threadIdx.x % 32; i < count; i += 32) value = combine(value, body(i));
+    for (int distance = 16; distance > 0; distance /= 2) value = combine(value, shuffled(value, distance));
+    return value;
+  }
+};
+
 /// A block of threads that computes together. Each call is made by all threads and ends with a barrier.
 class Block {
  public:
@@ -264,17 +293,6 @@ class Block {
     __syncthreads();
     return value;
   }
-
- private:
-  template <class T>
-  static MPSCNN_HOST_DEVICE T shuffled(const T& value, int distance) {
-    static_assert(sizeof(T) % 4 == 0);
-    T result;
-    for (unsigned i = 0; i < sizeof(T) / 4; ++i)
-      reinterpret_cast<unsigned*>(&result)[i] =
-          __shfl_xor_sync(0xffffffffu, reinterpret_cast<const unsigned*>(&value)[i], distance);
-    return result;
-  }
 };
 
 /// Define a kernel whose body computes value `index` from `args`.
@@ -294,6 +312,15 @@ class Block {
   }                                                                                                      \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Block& block)
 
+/// Define a kernel whose body computes part `index` from `args` with all threads of `warp`.
+#define MPSCNN_WARP_KERNEL(name, Args)                                                                   \
+  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Warp& warp);                    \
+  extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ Args args, i64 count) { \
+    const i64 index = blockIdx.x * static_cast<i64>(blockDim.x / 32) + threadIdx.x / 32;                 \
+    if (index < count) name##_body(args, index, Warp());                                                 \
+  }                                                                                                      \
+  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Warp& warp)
+
 #else
 
 class Block {
@@ -309,6 +336,8 @@ class Block {
     return value;
   }
 };
+
+using Warp = Block;
 
 /// A kernel: the file that defines it, its name, and how many threads compute one index.
 template <class Args>
@@ -349,6 +378,15 @@ void register_host_kernel(const char* name, HostKernel kernel);
   })                                                                                          \
   inline void name##_body([[maybe_unused]] const Args& args, [[maybe_unused]] i64 index,      \
                           [[maybe_unused]] const Block& block)
+
+#define MPSCNN_WARP_KERNEL(name, Args)                                                       \
+  inline constexpr Kernel<Args> name{kFile, #name, 32};                                      \
+  inline void name##_body(const Args& args, i64 index, const Warp& warp);                    \
+  MPSCNN_REGISTER_KERNEL(name, Args, [](const void* args, i64 count) {                       \
+    for (i64 i = 0; i < count; ++i) name##_body(*static_cast<const Args*>(args), i, Warp()); \
+  })                                                                                         \
+  inline void name##_body([[maybe_unused]] const Args& args, [[maybe_unused]] i64 index,     \
+                          [[maybe_unused]] const Warp& warp)
 
 #endif
 

@@ -83,21 +83,23 @@ MPSCNN_VALUE_KERNEL(reduce, ReduceArgs) {
   }
 }
 
-/// One block per result.
-MPSCNN_BLOCK_KERNEL(reduce_by_blocks, ReduceArgs) {
+template <class Team>
+MPSCNN_HOST_DEVICE void reduce_together(const ReduceArgs& args, i64 index, const Team& team) {
   const Place at = place_of(index, args.dst);
   const i64 length = args.length();
   if (args.type == ReduceType::sum) {
-    const Sum found = block.reduce(
+    const Sum found = team.reduce(
         length, Sum{0, 0}, [&](i64 i) { return term_of(args, at, i); },
         [](const Sum& a, const Sum& b) { return added(a, b); });
-    block.for_each(1, [&](i64) { store_sum(args, at, found); });
+    team.for_each(1, [&](i64) { store_sum(args, at, found); });
   } else {
-    const Extreme found = block.reduce(
+    const Extreme found = team.reduce(
         length, kNothing, [&](i64 i) { return extreme_of(args, at, i); },
         [](const Extreme& a, const Extreme& b) { return first_extreme(a, b); });
-    block.for_each(1, [&](i64) { store_extreme(args, at, found); });
+    team.for_each(1, [&](i64) { store_extreme(args, at, found); });
   }
 }
+MPSCNN_WARP_KERNEL(reduce_by_warps, ReduceArgs) { reduce_together(args, index, warp); }
+MPSCNN_BLOCK_KERNEL(reduce_by_blocks, ReduceArgs) { reduce_together(args, index, block); }
 
 }  // namespace openmps::cuda::reduction

@@ -44,19 +44,21 @@ MPSCNN_VALUE_KERNEL(softmax_few_channels, SoftmaxArgs) {
   for (at.k = 0; at.k < c; ++at.k) store(args.dst, at, result(load(args.src, at)));
 }
 
-/// One block per pixel.
-MPSCNN_BLOCK_KERNEL(softmax_many_channels, SoftmaxArgs) {
+template <class Team>
+MPSCNN_HOST_DEVICE void softmax_pixel(const SoftmaxArgs& args, i64 index, const Team& team) {
   const i64 c = args.dst.c;
   const Place pixel = place_of(index, args.dst.h, args.dst.w, 1);
   const auto value = [&](i64 k) { return load(args.src, {pixel.n, pixel.y, pixel.x, k}); };
   const float most =
-      block.reduce(c, -std::numeric_limits<float>::infinity(), value, [](float a, float b) { return b > a ? b : a; });
-  const double sum = block.reduce(
+      team.reduce(c, -std::numeric_limits<float>::infinity(), value, [](float a, float b) { return b > a ? b : a; });
+  const double sum = team.reduce(
       c, 0.0, [&](i64 k) { return static_cast<double>(FastMath::exp_below(value(k), most)); },
       [](double a, double b) { return a + b; });
   const Result result(most, sum, args.log);
-  block.for_each(c, [&](i64 k) { store(args.dst, pixel.n, pixel.y, pixel.x, k, result(value(k))); });
+  team.for_each(c, [&](i64 k) { store(args.dst, pixel.n, pixel.y, pixel.x, k, result(value(k))); });
 }
+MPSCNN_WARP_KERNEL(softmax_by_warps, SoftmaxArgs) { softmax_pixel(args, index, warp); }
+MPSCNN_BLOCK_KERNEL(softmax_by_blocks, SoftmaxArgs) { softmax_pixel(args, index, block); }
 
 struct SoftmaxGradientArgs {
   Source diff_dst, dst;
@@ -84,8 +86,9 @@ MPSCNN_VALUE_KERNEL(softmax_gradient_few_channels, SoftmaxGradientArgs) {
 }
 
 /// Return the sum over the channels of a result pixel.
-MPSCNN_HOST_DEVICE float sum_of_pixel(const SoftmaxGradientArgs& args, const Place& pixel, const Block& block) {
-  return static_cast<float>(block.reduce(
+template <class Team>
+MPSCNN_HOST_DEVICE float sum_of_pixel(const SoftmaxGradientArgs& args, const Place& pixel, const Team& team) {
+  return static_cast<float>(team.reduce(
       args.diff_src.c, 0.0,
       [&](i64 k) {
         const Place at{pixel.n, pixel.y, pixel.x, k};
@@ -94,14 +97,17 @@ MPSCNN_HOST_DEVICE float sum_of_pixel(const SoftmaxGradientArgs& args, const Pla
       [](double a, double b) { return a + b; }));
 }
 
-MPSCNN_BLOCK_KERNEL(softmax_gradient_many_channels, SoftmaxGradientArgs) {
+template <class Team>
+MPSCNN_HOST_DEVICE void differentiate_pixel(const SoftmaxGradientArgs& args, i64 index, const Team& team) {
   const Place pixel = place_of(index, args.diff_src.h, args.diff_src.w, 1);
-  const float sum = sum_of_pixel(args, pixel, block);
-  block.for_each(args.diff_src.c, [&](i64 k) {
+  const float sum = sum_of_pixel(args, pixel, team);
+  team.for_each(args.diff_src.c, [&](i64 k) {
     const Place at{pixel.n, pixel.y, pixel.x, k};
     store(args.diff_src, at, gradient_of(args.log, load(args.diff_dst, at), load(args.dst, at), sum));
   });
 }
+MPSCNN_WARP_KERNEL(softmax_gradient_by_warps, SoftmaxGradientArgs) { differentiate_pixel(args, index, warp); }
+MPSCNN_BLOCK_KERNEL(softmax_gradient_by_blocks, SoftmaxGradientArgs) { differentiate_pixel(args, index, block); }
 
 /// Several results read the same pixel: first their sums, then each value's sum over the results.
 MPSCNN_BLOCK_KERNEL(softmax_gradient_sums, SoftmaxGradientArgs) {
