@@ -42,15 +42,16 @@ struct WindowAxis {
   /// Find the range of the windows that may read a position; times() is 0 for those that do not.
   MPSCNN_HOST_DEVICE void find_readers(i64 at, i64& first, i64& last) const {
     const i64 reach = at - start - (kernel - 1) * dilation;
-    first = reach <= 0 || (clamps && at == 0) ? 0 : (reach + stride - 1) / stride;
-    last = at < start ? -1 : (at - start) / stride;
+    first = reach <= 0 || (clamps && at == 0) ? 0 : quotient(reach + stride - 1, stride);
+    last = at < start ? -1 : quotient(at - start, stride);
     if (last >= windows || (clamps && at == size - 1)) last = windows - 1;
     if (at < 0 || at >= size) last = -1;
   }
   /// Return how often a window reads a position.
   MPSCNN_HOST_DEVICE i64 times(i64 window, i64 at) const {
-    const i64 begin = start + window * stride, distance = at - begin, tap = distance / dilation;
-    i64 count = distance >= 0 && tap < kernel && tap * dilation == distance ? 1 : 0;
+    const i64 begin = start + window * stride, distance = at - begin;
+    const i64 tap = distance < 0 ? kernel : quotient(distance, dilation);
+    i64 count = tap < kernel && tap * dilation == distance ? 1 : 0;
     if (clamps && (at == 0 || at == size - 1)) {
       const Span span = span_of(begin, kernel, dilation, size);
       count += (at == 0 ? span.before : 0) + (at == size - 1 ? span.after : 0);
