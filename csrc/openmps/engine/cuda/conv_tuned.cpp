@@ -18,8 +18,9 @@
 namespace openmps::cuda {
 namespace {
 
-constexpr std::size_t kDnnCandidates = 5, kProductCandidates = 8;
+constexpr std::size_t kDnnCandidates = 8, kProductCandidates = 8;
 constexpr int kTimedRuns = 5;
+constexpr i64 kFewProducts = 1 << 20;  ///< a loop takes some microseconds, a plan of cuDNN up to a second to compile
 constexpr std::size_t kAlignment = 256;
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -33,18 +34,11 @@ struct Choice {
   std::string saved() const { return dnn ? 'd' + dnn->saved() : 'p' + product->saved(); }
 };
 
-/// A convolution on given addresses. `half_bias` is for products, whose bias has the format of the matrices.
-struct Operands {
-  ConvAddresses at;
-  Address product_bias = 0;
-};
-
-void run(Work& work, const Choice& choice, const Operands& operands, Address workspace) {
-  const ConvAddresses& at = operands.at;
+void run(Work& work, const Choice& choice, const ConvAddresses& at, Address workspace) {
   if (choice.dnn)
     choice.dnn->run(work, at, workspace);
   else
-    choice.product->run(work, {at.x, at.w, operands.product_bias, at.addend, at.y}, workspace);
+    choice.product->run(work, {at.x, at.w, at.bias, at.addend, at.y}, workspace);
 }
 
 /// Return the product that equals the graph, if there is one: 1 x 1 pixels, no strides, a single row of pixels.
@@ -76,7 +70,7 @@ std::optional<Product> product_of(const ConvGraph& g) {
 }
 
 /// Return milliseconds of a run, the min of a few; infinity if it fails.
-float time_of(Work& work, const Choice& choice, const Operands& operands, Address workspace) {
+float time_of(Work& work, const Choice& choice, const ConvAddresses& operands, Address workspace) {
   const Driver& driver = work.gpu().driver();
   Event start = nullptr, end = nullptr;
   float best = std::numeric_limits<float>::infinity();
@@ -107,7 +101,7 @@ class Choices {
  public:
   /// Return the choice for a graph; null if no plan supports it. Uses the scratch memory beyond `staged` bytes.
   std::shared_ptr<const Choice> of(Work& work, const ConvGraph& graph, std::size_t staged,
-                                   const std::function<Operands()>& operands) {
+                                   const std::function<ConvAddresses()>& operands) {
     const std::string key = work.gpu().name() + ' ' + graph.key();
     const std::lock_guard lock(mutex_);  // timing on two streams at once would disturb both
     if (const auto found = all_.find(key); found != all_.end()) return found->second;
@@ -136,7 +130,7 @@ class Choices {
   }
 
   static std::shared_ptr<const Choice> choose(Work& work, const ConvGraph& graph, const std::string& key,
-                                              std::size_t staged, const std::function<Operands()>& operands) {
+                                              std::size_t staged, const std::function<ConvAddresses()>& operands) {
     std::vector<Choice> candidates;
     if (const auto product = product_of(graph); product && has_cublaslt())
       for (auto& plan : product_plans(*product, kProductCandidates)) candidates.push_back({nullptr, std::move(plan)});
@@ -145,7 +139,7 @@ class Choices {
     std::size_t bytes = 0;
     for (const Choice& each : candidates) bytes = std::max(bytes, each.workspace_bytes());
     const Address workspace = work.scratch(staged + bytes + 1) + staged;
-    const Operands at = operands();
+    const ConvAddresses at = operands();
     const Choice* best = nullptr;
     float least = std::numeric_limits<float>::infinity();
     for (const Choice& each : candidates) {
@@ -177,7 +171,10 @@ ConvGraph::Extents strides_of(const ImageView& v) {
 }
 bool is_float(Format format) { return format == Format::float16 || format == Format::float32; }
 
-const char* why_not(Work& work) {
+/// Return why no library is asked. `size`: values of the result, each the sum of as many products as a window has.
+const char* why_not(Work& work, const ConvWeights& weights, i64 size) {
+  const i64 window = weights.kernel_h * weights.kernel_w * weights.in_channels_per_group;
+  if (size <= kFewProducts / window) return "few products";
   if (work.gpu().driver().is_host) return "no cuDNN on the host";
   if (!has_cudnn()) return "cuDNN is not installed";
   return nullptr;
@@ -229,6 +226,21 @@ void set_neuron(ConvGraph& graph, const Neuron& neuron) {
 
 /// Copy an image to `to`, with the graph's format and channels.
 void stage(Work& work, const ImageView& src, const ConvGraph& graph, Address to) {
+  const auto part = static_cast<i64>(sizeof(layout::Bytes16) / size_of(src.format));
+  const Address from = work.view(src).data.address;
+  const auto is_whole = [&](i64 values) { return values % part == 0; };
+  if (src.format == graph.format && src.c == graph.x[1] && is_whole(src.c) && is_whole(src.w_stride) &&
+      is_whole(src.h_stride) && is_whole(src.n_stride) && from % sizeof(layout::Bytes16) == 0) {
+    const layout::GatherPixelsArgs args{.src = {from},
+                                        .dst = {to},
+                                        .h = src.h,
+                                        .w = src.w,
+                                        .parts = src.c / part,
+                                        .n_stride = src.n_stride / part,
+                                        .h_stride = src.h_stride / part,
+                                        .w_stride = src.w_stride / part};
+    return work.launch(layout::gather_pixels, args, src.size() / part);
+  }
   const View staged{.data = {to},
                     .format = graph.format,
                     .n = graph.x[0],
@@ -242,7 +254,7 @@ void stage(Work& work, const ImageView& src, const ConvGraph& graph, Address to)
 }
 
 const char* why_not_gradient(const ConvGradientProblem& p, const ImageView& image, Work& work) {
-  if (const char* const reason = why_not(work)) return reason;
+  if (const char* const reason = why_not(work, *p.weights, p.diff_dst.size())) return reason;
   if (p.window.edge != Edge::zero) return "clamped edges";
   if (!is_float(p.diff_dst.format)) return "neither float16 nor float32";
   if (image.format != p.diff_dst.format) return "two formats";
@@ -265,7 +277,7 @@ void activate(Work& work, const ImageView& dst, const Neuron& neuron) { solve(Ne
 
 const char* run_conv_tuned(const Call<ConvProblem>& call) {
   const auto& [p, work] = call;
-  if (const char* const reason = why_not(work)) return reason;
+  if (const char* const reason = why_not(work, *p.weights, p.dst.size())) return reason;
   if (p.window.edge != Edge::zero) return "clamped edges";
   if (p.subpixel > 1) return "sub-pixel";
   if (!is_float(p.dst.format)) return "neither float16 nor float32";
@@ -274,12 +286,20 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   ImageView src = p.src;
   Window window = p.window;
   if (const char* const reason = crop(src, window, weights, p.dst)) return reason;
+  // 1 x 1 with strides is a product of some of the pixels, once they are together.
+  const bool is_sampled = weights.kernel_h * weights.kernel_w == 1 && weights.groups == 1 && src.c % 4 == 0 &&
+                          window.stride_h * window.stride_w > 1 && window.start_h == 0 && window.start_w == 0;
+  if (is_sampled) {
+    src.h_stride *= window.stride_h, src.w_stride *= window.stride_w;
+    src.h = p.dst.h, src.w = p.dst.w;
+    window.stride_h = window.stride_w = 1;
+  }
 
   // Tensor cores take 16 bytes of channels at once; 4 channels of float16 are faster than 8 [measured on an H200].
   const Format format = p.dst.format;
   std::int64_t channels = weights.in_channels_per_group;
   if (weights.groups == 1 && channels < 4) channels = 4;
-  const bool is_staged = channels != weights.in_channels_per_group || src.format != format;
+  const bool is_staged = channels != weights.in_channels_per_group || src.format != format || is_sampled;
   ConvGraph graph;
   graph.format = format;
   graph.reduced_precision = p.reduced_precision;
@@ -303,13 +323,12 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
 
   GpuWeights& copies = GpuWeights::of(work.gpu(), weights);
   const auto operands = [&] {
-    Operands result;
-    result.at.x = is_staged ? work.scratch(staged) : work.view(src).data.address;
-    result.at.w = copies.padded(weights, graph.w[1], format);
-    result.at.bias = copies.bias(weights).address;
-    result.at.addend = graph.has_addend ? work.view(p.addend).data.address : 0;
-    result.at.y = work.view(p.dst).data.address;
-    result.product_bias = format == Format::float16 ? copies.half_bias(weights).address : result.at.bias;
+    ConvAddresses result;
+    result.x = is_staged ? work.scratch(staged) : work.view(src).data.address;
+    result.w = copies.padded(weights, graph.w[1], format);
+    result.bias = format == Format::float16 ? copies.half_bias(weights).address : copies.bias(weights).address;
+    result.addend = graph.has_addend ? work.view(p.addend).data.address : 0;
+    result.y = work.view(p.dst).data.address;
     return result;
   };
   const auto choice = choices().of(work, graph, staged, operands);
@@ -340,10 +359,10 @@ const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call) {
   graph.y = extents_of(p.diff_dst), graph.y_strides = strides_of(p.diff_dst);
   GpuWeights& copies = GpuWeights::of(work.gpu(), weights);
   const auto operands = [&] {
-    Operands result;
-    result.at.x = work.view(p.diff_src).data.address;
-    result.at.w = copies.padded(weights, weights.in_channels_per_group, graph.format);
-    result.at.y = work.view(p.diff_dst).data.address;
+    ConvAddresses result;
+    result.x = work.view(p.diff_src).data.address;
+    result.w = copies.padded(weights, weights.in_channels_per_group, graph.format);
+    result.y = work.view(p.diff_dst).data.address;
     return result;
   };
   const auto choice = choices().of(work, graph, 0, operands);
@@ -368,6 +387,7 @@ const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call)
   ConvGraph graph;
   graph.kind = ConvGraph::Kind::weights;
   graph.format = format;
+  graph.weights_format = Format::float32;  // a float16 would lose digits of the sums
   graph.reduced_precision = p.reduced_precision;
   set_window(graph, window, weights, src, p.diff_dst, channels);
   if (const char* const reason = why_not_paddings(graph)) return reason;
@@ -381,20 +401,14 @@ const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call)
   const std::size_t result_bytes = aligned(static_cast<std::size_t>(count / own * channels) * sizeof(float));
   const std::size_t staged = image_bytes + result_bytes;
   const auto operands = [&] {
-    Operands result;
+    ConvAddresses result;
     const Address scratch = work.scratch(staged);
-    result.at.x = is_staged ? scratch : work.view(src).data.address;
-    result.at.w = scratch + image_bytes;
-    result.at.y = work.view(p.diff_dst).data.address;
+    result.x = is_staged ? scratch : work.view(src).data.address;
+    result.w = scratch + image_bytes;
+    result.y = work.view(p.diff_dst).data.address;
     return result;
   };
-  // Sums in float32 are stored as float32 if a plan can do so.
-  graph.weights_format = Format::float32;
-  auto choice = choices().of(work, graph, staged, operands);
-  if (!choice && format == Format::float16) {
-    graph.weights_format = Format::float16;
-    choice = choices().of(work, graph, staged, operands);
-  }
+  const auto choice = choices().of(work, graph, staged, operands);
   if (!choice) return "no library supports it";
   const Address scratch = work.scratch(staged + choice->workspace_bytes() + 1);
   if (is_staged) stage(work, src, graph, scratch);

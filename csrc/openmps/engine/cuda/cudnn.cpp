@@ -48,6 +48,7 @@ enum ValueType : int {
   kNumericalNote = 11,
   kPointwiseMode = 14,
   kDescriptor = 15,
+  kBehaviorNote = 19,
   kChar = 24,
 };
 
@@ -57,6 +58,8 @@ constexpr int kHeuristicA = 3, kHeuristicFallback = 2;  // cudnnBackendHeurMode_
 constexpr int kAdd = 0, kMin = 2, kRelu = 100, kTanh = 101, kSigmoid = 102, kElu = 103, kGelu = 104;  // pointwise modes
 constexpr int kNoteTensorCore = 0, kNoteDownConvert = 1, kNoteReducedSums = 2, kNoteNondeterministic = 4,
               kNoteWinograd = 5, kNoteWinograd13 = 8;  // cudnnBackendNumericalNote_t
+
+constexpr int kNoteCompiles = 0;  // cudnnBackendBehaviorNote_t
 
 enum Uid : std::int64_t { kX = 1, kW, kBias, kAddend, kY, kLimit, kAfterLimit, kFirstVirtual = 100 };
 
@@ -196,13 +199,18 @@ class Builder {
     keep(std::move(convolution));
     operations_.push_back(keep(std::move(operation)));
 
+    // cuDNN's compiled engines know the sum before the bias.
+    const bool addend_first = g.has_addend && g.neuron == NeuronType::none;
+    if (addend_first)
+      combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides)), !g.has_bias && g.after == NeuronType::none);
     if (g.has_bias) {
       const ConvGraph::Extents extents{1, g.y[1], 1, 1}, strides{g.y[1], 1, g.y[1], g.y[1]};
-      const std::size_t bias = keep(tensor(kBias, Format::float32, extents, strides));
-      combine(kAdd, bias, !g.has_addend && g.neuron == NeuronType::none && g.after == NeuronType::none);
+      const std::size_t bias = keep(tensor(kBias, g.format, extents, strides));
+      combine(kAdd, bias,
+              (!g.has_addend || addend_first) && g.neuron == NeuronType::none && g.after == NeuronType::none);
     }
     activate(g.neuron, g.neuron_a, kLimit, !g.has_addend && g.after == NeuronType::none);
-    if (g.has_addend)
+    if (g.has_addend && !addend_first)
       combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides)), g.after == NeuronType::none);
     activate(g.after, g.after_a, kAfterLimit, true);
 
@@ -340,14 +348,28 @@ std::vector<Descriptor> configurations(const Descriptor& operations, int mode) {
   return result;
 }
 
-/// Return whether the configuration's arithmetic is as exact as the graph's format requires.
-bool is_exact(const Descriptor& configuration, const ConvGraph& graph) {
+/// Return the configuration's engine.
+Descriptor engine_of(const Descriptor& configuration) {
   Descriptor engine(kEngine);
   Raw raw = engine.raw();
   std::int64_t count = 0;
-  if (api().get(configuration.raw(), 300, kDescriptor, 1, &count, &raw)) return false;
+  api().check(api().get(configuration.raw(), 300, kDescriptor, 1, &count, &raw), "engine");
+  return engine;
+}
+
+/// Return whether the engine compiles its kernel when a plan is made.
+bool compiles(const Descriptor& engine) {
   int notes[16] = {};
-  if (api().get(raw, 1303, kNumericalNote, 16, &count, notes)) return false;
+  std::int64_t count = 0;
+  if (api().get(engine.raw(), 1305, kBehaviorNote, 16, &count, notes)) return true;
+  return std::find(notes, notes + count, kNoteCompiles) != notes + count;
+}
+
+/// Return whether the engine's arithmetic is as exact as the graph's format requires.
+bool is_exact(const Descriptor& engine, const ConvGraph& graph) {
+  std::int64_t count = 0;
+  int notes[16] = {};
+  if (api().get(engine.raw(), 1303, kNumericalNote, 16, &count, notes)) return false;
   for (std::int64_t i = 0; i < count; ++i) {
     if (notes[i] == kNoteReducedSums || notes[i] == kNoteNondeterministic || notes[i] == kNoteWinograd13) return false;
     if (notes[i] == kNoteDownConvert) return false;
@@ -397,21 +419,24 @@ std::vector<std::shared_ptr<const CudnnPlan>> cudnn_plans(Work& work, const Conv
   try {
     Builder builder(graph);
     const Descriptor operations = builder.build(handle_of(work));
-    for (const int mode : {kHeuristicA, kHeuristicFallback}) {
-      for (Descriptor& configuration : configurations(operations, mode)) {
-        if (plans.size() >= count) return plans;
-        if (!is_exact(configuration, graph)) continue;
-        try {
-          Descriptor plan(kPlan);
-          plan.set(400, kHandle, handle_of(work));
-          plan.set(401, configuration);
-          plan.finalize("plan");
-          auto made = std::make_shared<Plan>(std::move(plan), graph);
-          if (made->workspace_bytes() <= kMaxWorkspace) plans.push_back(std::move(made));
-        } catch (const EngineError&) {  // this engine does not support the graph
+    for (const bool may_compile : {false, true}) {
+      for (const int mode : {kHeuristicA, kHeuristicFallback}) {
+        for (const Descriptor& configuration : configurations(operations, mode)) {
+          if (plans.size() >= (may_compile ? 1 : count)) break;
+          const Descriptor engine = engine_of(configuration);
+          if (compiles(engine) != may_compile || !is_exact(engine, graph)) continue;
+          try {
+            Descriptor plan(kPlan);
+            plan.set(400, kHandle, handle_of(work));
+            plan.set(401, configuration);
+            plan.finalize("plan");
+            auto made = std::make_shared<Plan>(std::move(plan), graph);
+            if (made->workspace_bytes() <= kMaxWorkspace) plans.push_back(std::move(made));
+          } catch (const EngineError&) {  // this engine does not support the graph
+          }
         }
+        if (!plans.empty()) return plans;
       }
-      if (!plans.empty()) break;
     }
   } catch (const EngineError& error) {
     if (error.code() == FailureCode::device_lost) throw;

@@ -13,7 +13,8 @@
 
 namespace openmps::cuda {
 
-/// A graph: forward: y = after(neuron(x * w + bias) + addend); data: x = gradient of y; weights: w = gradient of y.
+/// A graph: forward: y = after(neuron(x * w + bias) + addend), added
+/// before the bias if there is no neuron; data: x = gradient of y; weights: w = gradient of y.
 /// Extents and strides are (n, c, h, w) of images and (o, i, h, w) of weights, in elements.
 struct ConvGraph {
   enum class Kind : std::uint8_t { forward, data, weights };
@@ -25,7 +26,7 @@ struct ConvGraph {
   bool reduced_precision = false;           ///< tf32 products of float32
   Extents x{}, x_strides{}, w{}, w_strides{}, y{}, y_strides{}, addend_strides{};
   std::array<std::int64_t, 2> pad_before{}, pad_after{}, stride{1, 1}, dilation{1, 1};
-  bool has_bias = false, has_addend = false;
+  bool has_bias = false, has_addend = false;  ///< the bias has the images' format
   NeuronType neuron = NeuronType::none, after = NeuronType::none;
   float neuron_a = 0, neuron_b = 0, after_a = 0, after_b = 0;
 
@@ -54,7 +55,9 @@ class CudnnPlan {
 bool has_cudnn();
 std::string cudnn_version();
 
-/// Return up to `count` plans that cuDNN's heuristic recommends, the best first; none if it supports no plan.
+/// Return up to `count` plans that cuDNN's heuristic recommends, the best first; none if it supports no plan. Engines
+/// that compile their kernels take up to a second for each plan, in every process: one such plan at most, and only if
+/// there is no other.
 std::vector<std::shared_ptr<const CudnnPlan>> cudnn_plans(Work& work, const ConvGraph& graph, std::size_t count);
 /// Return the plan of an earlier process; null if this cuDNN cannot read it.
 std::shared_ptr<const CudnnPlan> restore_plan(Work& work, const ConvGraph& graph, const std::string& saved);

@@ -20,6 +20,23 @@ MPSCNN_VALUE_KERNEL(pad_channels, PadChannelsArgs) {
           k < src.c ? load(src.format, src.data.get(), src.offset(at.n, at.y, at.x, k)) : 0.0f);
 }
 
+/// 16 bytes of adjacent channels.
+struct alignas(16) Bytes16 {
+  std::uint64_t words[2];
+};
+
+struct GatherPixelsArgs {
+  Pointer<const Bytes16> src;
+  Pointer<Bytes16> dst;              ///< dense
+  i64 h, w, parts;                   ///< parts: 16 bytes each, of a pixel
+  i64 n_stride, h_stride, w_stride;  ///< of src, in parts
+};
+/// Copy pixels that are not adjacent to adjacent ones. One thread per part.
+MPSCNN_VALUE_KERNEL(gather_pixels, GatherPixelsArgs) {
+  const Place at = place_of(index, args.h, args.w, args.parts);
+  args.dst[index] = args.src[at.n * args.n_stride + at.y * args.h_stride + at.x * args.w_stride + at.k];
+}
+
 struct AddGradientArgs {
   Pointer<unsigned char> from;
   Pointer<float> to;
