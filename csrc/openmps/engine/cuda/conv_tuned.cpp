@@ -241,6 +241,9 @@ void stage(Work& work, const ImageView& src, const ConvGraph& graph, Address to)
                                         .w_stride = src.w_stride / part};
     return work.launch(layout::gather_pixels, args, src.size() / part);
   }
+  if (src.format == Format::float16 && graph.format == Format::float16 && src.c == 3 && graph.x[1] == 4 &&
+      src.is_dense())
+    return work.launch(layout::pad_three, {{from}, {to}}, src.n * src.h * src.w);
   const View staged{.data = {to},
                     .format = graph.format,
                     .n = graph.x[0],

@@ -64,6 +64,9 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver) {
   driver.check(driver.get_attribute(&minor, kMinor, device_), "cuDeviceGetAttribute");
   driver.check(driver.get_attribute(&processors_, kProcessors, device_), "cuDeviceGetAttribute");
   architecture_ = 10 * major + minor;
+  std::size_t bytes = 0;
+  driver.check(driver.get_total_memory(&bytes, device_), "cuDeviceTotalMem");
+  total_memory_ = bytes;
   memory_ = std::make_unique<GpuBlocks>(*this);
   host_memory_ = std::make_unique<HostBlocks>(*this);
 }
@@ -71,12 +74,6 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver) {
 const Driver& Gpu::current() const {
   driver_.check(driver_.set_context(context_), "cuCtxSetCurrent");
   return driver_;
-}
-
-std::uint64_t Gpu::total_memory() const {
-  std::size_t bytes = 0;
-  driver_.check(driver_.get_total_memory(&bytes, device_), "cuDeviceTotalMem");
-  return bytes;
 }
 
 Function Gpu::function(const std::string& file, const char* name, const std::string& definitions) {

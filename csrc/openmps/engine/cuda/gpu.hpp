@@ -32,7 +32,7 @@ class Gpu {
   /// Return the compute capability: 90 for 9.0.
   int architecture() const { return architecture_; }
   int processors() const { return processors_; }
-  std::uint64_t total_memory() const;
+  std::uint64_t total_memory() const { return total_memory_; }
 
   /// The engine that allocates with this GPU.
   const Engine* owner() const { return owner_; }
@@ -54,6 +54,7 @@ class Gpu {
   Context context_ = nullptr;
   std::string name_;
   int architecture_ = 0, processors_ = 1;
+  std::uint64_t total_memory_ = 0;
   const Engine* owner_ = nullptr;
   std::unique_ptr<DeviceBlocks> memory_, host_memory_;
   std::mutex mutex_;  ///< guards the members below

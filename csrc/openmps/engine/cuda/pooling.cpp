@@ -45,6 +45,39 @@ const char* run_parts(const Call<PoolProblem>& call) {
   return nullptr;
 }
 
+const char* run_max_halves(const Call<PoolProblem>& call) {
+  const auto& [p, work] = call;
+  const Window& w = p.window;
+  if (p.type != PoolType::max || p.src.format != Format::float16) return "not a max of float16";
+  if (w.dilation_h != 1 || w.dilation_w != 1) return "dilation";
+  const auto meets = [](i64 start, i64 kernel, i64 stride, i64 results, i64 size) {
+    return start + kernel > 0 && start + (results - 1) * stride < size;
+  };
+  if (!meets(w.start_h, w.kernel_h, w.stride_h, p.dst.h, p.src.h) ||
+      !meets(w.start_w, w.kernel_w, w.stride_w, p.dst.w, p.src.w))
+    return "windows outside of the source";
+  constexpr i64 kMaxExtent = 1 << 28;  // coordinates have 32 bits
+  if (std::max({p.src.h, p.src.w, p.dst.h * w.stride_h, p.dst.w * w.stride_w, w.kernel_h, w.kernel_w}) > kMaxExtent)
+    return "very large image";
+  const pooling::MaxHalvesArgs args{.src = work.view(p.src),
+                                    .dst = work.view(p.dst),
+                                    .kernel_h = static_cast<int>(w.kernel_h),
+                                    .kernel_w = static_cast<int>(w.kernel_w),
+                                    .stride_h = static_cast<int>(w.stride_h),
+                                    .stride_w = static_cast<int>(w.stride_w),
+                                    .start_h = static_cast<int>(w.start_h),
+                                    .start_w = static_cast<int>(w.start_w),
+                                    .height = static_cast<int>(p.src.h),
+                                    .width = static_cast<int>(p.src.w),
+                                    .counts_zeros = w.edge == Edge::zero};
+  if (const char* why_not = why_no_vectors({&args.src, &args.dst})) return why_not;
+  const auto& kernel = w.kernel_h == 3 && w.kernel_w == 3   ? pooling::pool_max_halves_3x3
+                       : w.kernel_h == 2 && w.kernel_w == 2 ? pooling::pool_max_halves_2x2
+                                                            : pooling::pool_max_halves;
+  work.launch(kernel, args, p.dst.size() / lanes_in_vector(args.dst));
+  return nullptr;
+}
+
 const char* run_vectors(const Call<PoolProblem>& call) {
   const auto& [p, work] = call;
   const PoolArgs args = args_of(call);
@@ -62,6 +95,7 @@ const char* run_values(const Call<PoolProblem>& call) {
 
 constexpr Implementation<Call<PoolProblem>> kPools[] = {
     {"cuda_pool_parts", run_parts},
+    {"cuda_pool_max_halves", run_max_halves},
     {"cuda_pool_vectors", run_vectors},
     {"cuda_pool", run_values},
 };

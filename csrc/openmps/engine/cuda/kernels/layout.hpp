@@ -20,6 +20,16 @@ MPSCNN_VALUE_KERNEL(pad_channels, PadChannelsArgs) {
           k < src.c ? load(src.format, src.data.get(), src.offset(at.n, at.y, at.x, k)) : 0.0f);
 }
 
+struct PadThreeArgs {
+  Pointer<const std::uint16_t> src;
+  Pointer<std::uint64_t> dst;
+};
+/// Pixels of 3 values of 16 bits become pixels of 4, the last one 0. One thread per pixel; without gaps.
+MPSCNN_VALUE_KERNEL(pad_three, PadThreeArgs) {
+  const std::uint16_t* const from = args.src.get() + 3 * index;
+  args.dst[index] = from[0] | static_cast<std::uint64_t>(from[1]) << 16 | static_cast<std::uint64_t>(from[2]) << 32;
+}
+
 /// 16 bytes of adjacent channels.
 struct alignas(16) Bytes16 {
   std::uint64_t words[2];

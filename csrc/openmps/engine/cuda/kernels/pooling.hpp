@@ -95,6 +95,54 @@ MPSCNN_HOST_DEVICE void pool_window(const PoolArgs& args, i64 index) {
 MPSCNN_VALUE_KERNEL(pool, PoolArgs) { pool_window<false>(args, index); }
 MPSCNN_VALUE_KERNEL(pool_vectors, PoolArgs) { pool_window<true>(args, index); }
 
+/// Return the max of each half of two words; NaN is greater than any number.
+MPSCNN_HOST_DEVICE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b) {
+#if MPSCNN_ON_GPU && __CUDA_ARCH__ >= 800
+  std::uint32_t result;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+#else
+  const auto one = [](std::uint32_t x, std::uint32_t y) {
+    const float v = half_value(static_cast<std::uint16_t>(x)), w = half_value(static_cast<std::uint16_t>(y));
+    return v > w || v != v ? x : y;
+  };
+  return one(a & 0xffff, b & 0xffff) | one(a >> 16, b >> 16) << 16;
+#endif
+}
+
+struct MaxHalvesArgs {
+  View src, dst;  ///< channels and strides are multiples of 8
+  int kernel_h, kernel_w, stride_h, stride_w, start_h, start_w;
+  int height, width;  ///< of src
+  bool counts_zeros;  ///< out-of-bounds taps are 0; otherwise they are the nearest pixel
+};
+/// Max over windows of kernel_h x kernel_w, each of which meets the source. One thread for 8 channels. Out-of-bounds
+/// taps read the nearest pixel, which changes no max.
+template <int kernel_h, int kernel_w>
+MPSCNN_HOST_DEVICE void max_of_window(const MaxHalvesArgs& args, i64 index) {
+  const Place at = first_place_of(index, args.dst, 8);
+  const int top = static_cast<int>(at.y) * args.stride_h + args.start_h,
+            left = static_cast<int>(at.x) * args.stride_w + args.start_w;
+  const int rows = kernel_h ? kernel_h : args.kernel_h, columns = kernel_w ? kernel_w : args.kernel_w;
+  const bool has_zeros =
+      args.counts_zeros && (top < 0 || left < 0 || top + rows > args.height || left + columns > args.width);
+  Vector most;
+  for (std::uint32_t& word : most.words) word = has_zeros ? 0 : 0xfc00fc00u;  // -infinity
+  const unsigned char* const image = args.src.data.get() + args.src.offset(at.n, 0, 0, at.k) * 2;
+  for (int j = 0; j < rows; ++j) {
+    const int y = std::clamp(top + j, 0, args.height - 1);
+    for (int i = 0; i < columns; ++i) {
+      const int x = std::clamp(left + i, 0, args.width - 1);
+      const Vector taps = *reinterpret_cast<const Vector*>(image + (y * args.src.h_stride + x * args.src.w_stride) * 2);
+      for (int k = 0; k < 4; ++k) most.words[k] = max_of_halves(taps.words[k], most.words[k]);
+    }
+  }
+  *reinterpret_cast<Vector*>(args.dst.data.get() + args.dst.offset(at.n, at.y, at.x, at.k) * 2) = most;
+}
+MPSCNN_VALUE_KERNEL(pool_max_halves, MaxHalvesArgs) { max_of_window<0, 0>(args, index); }
+MPSCNN_VALUE_KERNEL(pool_max_halves_2x2, MaxHalvesArgs) { max_of_window<2, 2>(args, index); }
+MPSCNN_VALUE_KERNEL(pool_max_halves_3x3, MaxHalvesArgs) { max_of_window<3, 3>(args, index); }
+
 /// Parts of windows: large windows of few results need more threads than there are results.
 MPSCNN_VALUE_KERNEL(pool_parts, PoolArgs) {
   const i64 size = args.dst.size(), part = index / size;
