@@ -178,8 +178,21 @@ void transfer(MPSImage *image, void *bytes, MPSDataLayout layout, ByteStrides st
   if (memory->has_cpu_copy()) move(steps, state.view, touch_cpu(memory, @"MPSImage"), buffer, to_image);
   // Writes update both copies, reads only use the CPU's [MTLTexture.h].
   if (memory->has_cpu_copy() && !to_image) return;
-  const HostAccess access(memory, to_image ? HostAccess::Mode::update : HostAccess::Mode::read);
-  move(steps, state.view, checked_data(access, memory, @"MPSImage"), buffer, to_image);
+  // Only the images that are moved: those of a device are copied to the host.
+  ImageView view = state.view;
+  const ImageView moved = view.images(steps.first_image, steps.images);
+  const std::int64_t reach =
+      (moved.n - 1) * moved.n_stride + (moved.h - 1) * moved.h_stride + (moved.w - 1) * moved.w_stride + moved.c;
+  const bool writes_all = to_image && moved.is_dense() && steps.y == 0 && steps.x == 0 && steps.height == moved.h &&
+                          steps.width == moved.w && steps.first_channel == 0 && steps.channels >= moved.c;
+  const HostAccess access(memory, moved.offset, static_cast<std::size_t>(reach) * steps.element,
+                          writes_all ? HostAccess::Mode::write
+                          : to_image ? HostAccess::Mode::update
+                                     : HostAccess::Mode::read);
+  Transfer within = steps;
+  within.first_image = 0;
+  view.offset = 0;
+  move(within, view, checked_data(access, memory, @"MPSImage"), buffer, to_image);
 }
 
 }  // namespace openmps
