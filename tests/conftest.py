@@ -115,6 +115,17 @@ def device() -> mpscnn.Device:
 
 
 @pytest.fixture(scope="session")
+def cuda_host() -> mpscnn.Device:
+    """The CUDA engine on the host; builds without tests have none, nor has a device under Apple's rules."""
+    import mpscnn
+
+    try:
+        return mpscnn.Device("cuda-host")
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
 def null_device() -> mpscnn.Device:
     """The device that checks arguments and computes nothing."""
     import mpscnn

@@ -25,9 +25,9 @@ PROGRAMS = ("plans", "threads", "values", "dropout", "convolution")
 FILES = ("test_images.py", "test_loss.py", "test_optimizer.py", "network/test_network.py")
 
 
-def test_two_devices_in_one_process() -> None:
+def test_two_devices_in_one_process(cuda_host: mpscnn.Device) -> None:
     """The same numbers, in memory that images of the other device do not use."""
-    gpu, x = mpscnn.Device("cuda-host"), random((2, 9, 7, 4))
+    gpu, x = cuda_host, random((2, 9, 7, 4))
     assert gpu == mpscnn.Device("cuda-host") != mpscnn.Device()
     assert (gpu.name, gpu.shares_images) == ("CUDA on the host", False)
     weight = random((8, 4, 3, 3))
@@ -79,6 +79,29 @@ print(mpscnn.NeuronReLU()(mpscnn.empty((1, 1, 1, 1))).shape)
     )
 
 
+def test_a_build_without_kernels_for_the_host() -> None:
+    """Tests of cuda-host are then skipped with this reason; wheels are built so."""
+    message = ""
+    try:
+        mpscnn.Device("cuda-host")
+    except ValueError as error:
+        message = str(error)
+    assert message in (
+        "",
+        "The device cuda-host cannot be made: this build has no kernels for it. It is for tests: set"
+        " MPSCNN_CUDA_HOST=ON in CMake.",
+    )
+
+
+def test_wheels_have_no_kernels_for_the_host() -> None:
+    """The option's default is that of the tests, which are off unless a build asks for them."""
+    cmake, project = ((TESTS.parent / name).read_text() for name in ("CMakeLists.txt", "pyproject.toml"))
+    assert re.search(r"option\(MPSCNN_CUDA_HOST .* \$\{MPSCNN_BUILD_TESTS\}\)", cmake)
+    assert re.search(r"option\(MPSCNN_BUILD_TESTS .* OFF\)", cmake)
+    assert "MPSCNN_BUILD_TESTS" not in project
+    assert "MPSCNN_CUDA_HOST" not in project
+
+
 def test_devices_have_no_engine_under_apples_rules() -> None:
     program = """
 import mpscnn
@@ -105,6 +128,7 @@ def test_the_driver_is_not_opened_before_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.usefixtures("cuda_host")
 def test_programs_of_the_engine(name: str) -> None:
     folder = os.environ.get("MPSCNN_CPP_TESTS")
     if folder is None:
@@ -116,6 +140,7 @@ def test_programs_of_the_engine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.usefixtures("cuda_host")
 def test_cases(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / name)]
     environment = os.environ | {"MPSCNN_ENGINE": "cuda-host", "MPSCNN_TIER": "quick"}

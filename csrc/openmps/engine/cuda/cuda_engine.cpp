@@ -165,7 +165,11 @@ std::vector<std::string> cuda_engine_names() {
 }
 
 std::shared_ptr<Engine> make_cuda_engine(const std::string& name) {
-  if (name == "cuda-host") return std::make_shared<CudaEngine>(name, cuda::host_driver(), 0);
+  if (name == "cuda-host") {
+    if (!cuda::has_host_kernels())
+      throw std::runtime_error("this build has no kernels for it. It is for tests: set MPSCNN_CUDA_HOST=ON in CMake.");
+    return std::make_shared<CudaEngine>(name, cuda::host_driver(), 0);
+  }
   int ordinal = 0;
   if (name != "cuda") {
     if (!name.starts_with("cuda:")) return nullptr;

@@ -14,7 +14,8 @@ namespace openmps {
 std::vector<std::string> cuda_engine_names();
 
 /// Make the engine of a GPU: "cuda" or "cuda:0" the first, "cuda:1" the second, and so on; "cuda-host" one for tests
-/// that computes on the host. Return null for other names. Throws std::runtime_error if there is no such GPU.
+/// that computes on the host. Return null for other names. Throws std::runtime_error if there is no such GPU, or if
+/// this build has no kernels for the host.
 std::shared_ptr<Engine> make_cuda_engine(const std::string& name);
 
 }  // namespace openmps

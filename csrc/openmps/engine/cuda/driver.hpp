@@ -105,5 +105,7 @@ const Driver* open_driver(std::string* reason);
 
 /// Return a driver that computes on the host: its device memory is the host's. For tests without a GPU.
 const Driver& host_driver();
+/// Return whether this build has the kernels of that driver (CMake's option MPSCNN_CUDA_HOST).
+bool has_host_kernels();
 
 }  // namespace openmps::cuda

@@ -62,6 +62,8 @@ void* pages(std::size_t bytes) { return std::aligned_alloc(4096, (bytes + 4095) 
 
 void register_host_kernel(const char* name, HostKernel kernel) { kernels().emplace(name, kernel); }
 
+bool has_host_kernels() { return !kernels().empty(); }
+
 const Driver& host_driver() {
   static constexpr Driver driver = {
       .init = [](unsigned) -> int { return kSuccess; },
