@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ from numpy.typing import NDArray
 from .errors import MissingPackageError
 from .network import Network
 from .weights import empty
+
+if TYPE_CHECKING:
+    from .device import Device
 
 ROUND_SECONDS = 2e-3
 NETWORK_ROUND_SECONDS = 20e-3
@@ -412,12 +415,12 @@ def metadata_version(package: str) -> str:
         return ""
 
 
-def machine() -> dict[str, Any]:
-    """Return the properties of the machine that results depend on."""
+def machine(device: Device | None = None) -> dict[str, Any]:
+    """Return the properties of the machine that results depend on; `device` ran, by default Device()."""
     from .device import Device
 
     return {
-        "device": Device().name,
+        "device": (device or Device()).name,
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "load_average": os.getloadavg()[0],

@@ -12,13 +12,13 @@ import typer
 from .._core import __version__
 from ..benchmarking import ResultsDifferError
 from ..errors import ImportError as ModelError
-from . import bench, convert, info, plot, run_command, trace, verify
+from . import bench, cache, convert, info, plot, run_command, trace, verify
 from .console import end_by_sigpipe, say, write
 from .options import State
 
 app = typer.Typer(
     name="mpscnn",
-    help="Networks on Apple's MPSCNN kernels, on Apple GPUs and on Linux CPUs.",
+    help="Networks on Apple's MPSCNN kernels, on Apple GPUs, and on Linux CPUs and NVIDIA GPUs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -30,6 +30,7 @@ app.command()(bench.bench)
 app.command()(verify.verify)
 app.command()(trace.trace)
 app.command()(plot.plot)
+app.command()(cache.cache)
 
 
 def _version(value: bool) -> None:

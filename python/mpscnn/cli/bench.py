@@ -40,6 +40,7 @@ def bench(
     reduced_precision: Annotated[
         bool, typer.Option("--reduced-precision", help="Also time bfloat16 products, here and in OpenVINO.")
     ] = False,
+    device: options.Device = None,
     plot: Annotated[Path | None, typer.Option(help="Plot the times: .png, .svg, .pdf.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     json: options.Json = False,
@@ -53,11 +54,17 @@ def bench(
             raise typer.BadParameter(f'"{name}" is not one of {", ".join(benchmarking.PEERS)}.', param_hint="--against")
     if "torch" in names and torch is None:
         raise typer.BadParameter("torch needs a module: --torch torchvision.models:resnet50.", param_hint="--against")
-    loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value)
+    loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, device=device)
     reduced = None
     if reduced_precision:
         reduced = load(
-            model, input_shape, architecture=architecture, option=option, dtype=dtype.value, reduced_precision=True
+            model,
+            input_shape,
+            architecture=architecture,
+            option=option,
+            dtype=dtype.value,
+            reduced_precision=True,
+            device=device,
         )
     module: Any = None
     if "torch" in names and torch is not None:
@@ -72,7 +79,7 @@ def bench(
             )
     for name, reason in {key: value for one in comparisons for key, value in one.absent.items()}.items():
         say(f"without {name}: {reason}")
-    machine = benchmarking.machine()
+    machine = benchmarking.machine(loaded.network.device)
     if plot is not None:
         benchmarking.plot(comparisons, plot, title=f"{model.name} on {machine['device']}")
     if json:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -19,7 +20,7 @@ from ..benchmarking import metadata_version
 from ..device import Device
 from ..layers import LayerTable, MemoryPlan, bytes_text, layer_table, memory_plan, shape_text
 from ..network import Network
-from . import options
+from . import cuda, options
 from .console import pairs, stdout, table, write_json
 from .models import load
 
@@ -64,12 +65,14 @@ def environment() -> dict[str, Any]:
 
     device = Device()
     build = config_or_reason(config)
+    found = cuda.report()
+    devices = [_described(one, found) for one in Device.all()]
     return {
         "version": __version__,
         "device": {
             "name": device.name,
-            "engine": _engine(device.name),
-            "others": [other.name for other in Device.all()[1:]],
+            "engine": devices[0]["engine"],
+            "others": [other["name"] for other in devices[1:]],
             "supported": device.is_supported,
             "shares_images": device.shares_images,
             "allocated_bytes": memory.current(device),
@@ -78,6 +81,8 @@ def environment() -> dict[str, Any]:
             "recommended_max_working_set_bytes": device.recommended_max_working_set_bytes,
             "max_buffer_bytes": device.max_buffer_bytes,
         },
+        "devices": devices,
+        "cuda": None if found is None else {**found, "cache": _cache()},
         "system": {
             "platform": platform.platform(),
             "machine": platform.machine(),
@@ -99,8 +104,29 @@ def config_or_reason(config: Any) -> dict[str, Any]:
     return {name: found[name] for name in ("platform", "compiler", "include_dir", "lib_dir")}
 
 
+def _described(device: Device, found: dict[str, Any] | None) -> dict[str, Any]:
+    """Return name, engine and, for GPUs of CUDA, compute capability."""
+    capabilities = {} if found is None else found["compute_capabilities"]
+    for name, capability in capabilities.items():
+        with contextlib.suppress(ValueError):  # devices have no engines under Apple's rules
+            if Device(name) == device:
+                return {"name": device.name, "engine": name, "compute_capability": capability}
+    return {"name": device.name, "engine": _engine(device.name), "compute_capability": None}
+
+
+def _cache() -> dict[str, Any]:
+    folder = cuda.cache_folder()
+    try:
+        files = {} if folder is None else cuda.cached_files(folder)
+    except OSError as error:  # shown, not an error here
+        return {"folder": folder, "files": None, "bytes": None, "missing": str(error)}
+    return {"folder": folder, "files": len(files), "bytes": sum(files.values()), "missing": None}
+
+
 def _engine(name: str) -> str:
-    """Return the engine's name, which is in parentheses in the name of a Linux device."""
+    """Return the engine's name, which is in parentheses in the name of a CPU device."""
+    if name == "CUDA on the host":
+        return "cuda-host"
     inside = re.search(r"\(([^()]+)\)$", name)
     return inside[1] if inside else "Metal Performance Shaders" if sys.platform == "darwin" else name
 
@@ -119,7 +145,8 @@ def _environment_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("mpscnn", described["version"]),
         ("device", device["name"] + ("" if device["supported"] else " (MPS does not support it)")),
         ("engine", device["engine"]),
-        *([("other devices", ", ".join(device["others"]))] if device["others"] else []),
+        *([("other devices", ", ".join(map(_device_text, described["devices"][1:])))] if device["others"] else []),
+        *_cuda_rows(described["cuda"]),
         ("images in arrays' memory", "yes" if device["shares_images"] else "no"),
         ("memory in use", bytes_text(device["allocated_bytes"])),
         *([] if cached is None else [("memory kept for later", bytes_text(cached))]),
@@ -129,6 +156,26 @@ def _environment_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("Python, NumPy", f"{system['python']}, {system['numpy']}"),
         *((name.replace("_", " "), str(value)) for name, value in build.items() if value and name != "platform"),
         ("packages", ", ".join(f"{name} {version or 'absent'}" for name, version in described["packages"].items())),
+    ]
+
+
+def _device_text(device: dict[str, Any]) -> str:
+    capability = device["compute_capability"]
+    return f"{device['name']} ({device['engine']}, compute capability {capability})" if capability else device["name"]
+
+
+def _cuda_rows(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return driver, libraries and cache; without a driver, only the reason."""
+    if found is None:
+        return []
+    if found["driver"] is None:
+        return [("CUDA", found["missing"])]
+    cache = found["cache"]
+    size = cache["missing"] or f"{cache['folder']}, {cache['files']} files, {bytes_text(cache['bytes'])}"
+    return [
+        ("CUDA", f"the driver supports {found['driver']}"),
+        *((name, library["file"] or library["missing"]) for name, library in found["libraries"].items()),
+        ("CUDA's cache", size if cache["folder"] else "none: neither XDG_CACHE_HOME nor HOME is set"),
     ]
 
 

@@ -75,8 +75,13 @@ def load(
     optimize: bool = True,
     mean: list[float] | None = None,
     std: list[float] | None = None,
+    device: str | None = None,
 ) -> Loaded:
-    """Load a file. `texts` are the values of --input-shape; unknown input names raise a usage error."""
+    """Load a file. `texts` are the values of --input-shape; unknown input names raise a usage error.
+
+    Raise ValueError if `device` is not the name of a device, or if the device cannot be made.
+    """
+    chosen = None if device is None else mpscnn.Device(device)
     shapes = options.input_shapes(texts)
     in_file = onnx_shapes(path) if path.suffix.lower() == ".onnx" else {}
     if "" in shapes and len(in_file) == 1:
@@ -102,6 +107,7 @@ def load(
             std=std,
             allow_reduced_precision=reduced_precision,
             optimize=optimize,
+            device=chosen,
         )
     if "" in shapes:
         if len(network.inputs) != 1:

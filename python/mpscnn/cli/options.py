@@ -66,6 +66,15 @@ ReducedPrecision = Annotated[
 Optimize = Annotated[
     bool, typer.Option("--optimize/--no-optimize", help="Fold batch normalization and activations into the kernels.")
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Device to run on: cuda:0, ...; default: the default device.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 Traceback = Annotated[
     bool, typer.Option("--traceback", help="Show where an error comes from.", callback=_show_traceback)

@@ -127,6 +127,7 @@ def run(
     option: options.ReaderOptions = None,
     dtype: options.Precision = options.DType.float32,
     reduced_precision: options.ReducedPrecision = False,
+    device: options.Device = None,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
@@ -145,6 +146,7 @@ def run(
         reduced_precision=reduced_precision,
         mean=means,
         std=stds,
+        device=device,
     )
     network = loaded.network
     if len(network.inputs) != 1:

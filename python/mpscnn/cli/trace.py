@@ -36,6 +36,7 @@ def trace(
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     dtype: options.Precision = options.DType.float32,
     reduced_precision: options.ReducedPrecision = False,
+    device: options.Device = None,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
@@ -47,6 +48,7 @@ def trace(
         option=option,
         dtype=dtype.value,
         reduced_precision=reduced_precision,
+        device=device,
     )
     arrays = loaded.random_arrays(seed, batch)
     loaded.network(**arrays)  # warm-up: plans, threads and caches

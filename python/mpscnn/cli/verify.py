@@ -67,6 +67,7 @@ def verify(
     ] = None,
     dtype: options.Precision = options.DType.float32,
     reduced_precision: options.ReducedPrecision = False,
+    device: options.Device = None,
     optimize: Annotated[
         bool,
         typer.Option(
@@ -92,6 +93,7 @@ def verify(
         dtype=dtype.value,
         reduced_precision=reduced_precision,
         optimize=optimize,
+        device=device,
     )
     if input_ is None:
         arrays = loaded.random_arrays(seed, batch)

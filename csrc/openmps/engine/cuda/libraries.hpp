@@ -17,6 +17,9 @@ class Library {
   /// The same; null if it cannot be opened.
   static const Library* find(LibraryName name, std::string* reason = nullptr);
 
+  /// Return the file that was opened, with its folder if it was found in a known one.
+  const std::string& file() const { return file_; }
+
   /// Set `function` to the symbol. Throws EngineError if there is none.
   template <class F>
   void get(F& function, const char* symbol) const {
