@@ -65,6 +65,9 @@ def test_support_table_names_each_promised_class(generator: ModuleType) -> None:
     assert len({row["name"] for row in rows}) == len(rows)
     assert all(row["python"] for row in rows if not row["promised"]), "what was not promised is there"
     assert {row["name"] for row in rows if row["openmps"]} & generator.not_implemented() == set()
+    # The CUDA engine has kernels for all problems, so no class of openmps is missing there.
+    assert generator.cuda_computes_all()
+    assert [row["name"] for row in rows if row["cuda"] != row["openmps"]] == []
     # Every class available in Python is available on Linux, and every kernel of the table is on the page.
     assert [row["name"] for row in rows if row["python"] and not row["openmps"]] == []
     promised = {row["name"]: row["python"] for row in rows}

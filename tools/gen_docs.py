@@ -4,8 +4,9 @@
 
     python tools/gen_docs.py [--check]
 
-Kernels come from the kernel table of the built extension, Apple's names from tools/api/mps_api.json, and the classes
-that openmps lacks from csrc/openmps/mps/not_implemented.mm. --check writes nothing: it prints the difference, and the
+Kernels come from the kernel table of the built extension, Apple's names from tools/api/mps_api.json, the classes that
+openmps lacks from csrc/openmps/mps/not_implemented.mm, and what the CUDA engine computes from the declarations in
+csrc/openmps/engine/cuda/families.hpp. --check writes nothing: it prints the difference, and the
 exit status is 1 if a file is stale.
 """
 
@@ -167,15 +168,25 @@ def not_implemented() -> set[str]:
     return set(re.findall(r"^OPENMPS_NOT_IMPLEMENTED\((\w+)\)", source, re.MULTILINE))
 
 
+def cuda_computes_all() -> bool:
+    """Return whether the CUDA engine solves every kind of problem, so that every class of openmps runs there."""
+    engine = ROOT / "csrc" / "openmps" / "engine"
+    problems = re.findall(r"struct (\w+Problem)\b", (engine / "problem" / "fwd.hpp").read_text(encoding="utf-8"))
+    families = (engine / "cuda" / "families.hpp").read_text(encoding="utf-8")
+    return set(problems) == set(re.findall(r"^bool solve\(const (\w+Problem)& problem, Work& work\);", families, re.M))
+
+
 def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return Apple's names, sorted: whether openmps implements each, its macOS version, its name in Python or ""."""
+    """Return Apple's names, sorted: whether openmps implements each, also on GPUs, macOS version, Python name or ""."""
     facts = json.loads((ROOT / "tools" / "api" / "mps_api.json").read_text(encoding="utf-8"))
     lacking = not_implemented()
+    cuda = cuda_computes_all()
     kernels = {row["apple_class"]: f"[`{row['name']}`](#{row['name'].lower()})" for row in table}
     rows = [
         {
             "name": name,
             "openmps": name not in lacking,
+            "cuda": cuda and name not in lacking,
             "macos": described["since_macos"],
             "python": kernels.get(name) or PYTHON.get(name, ""),
             "promised": described.get("scope") == SCOPE,
@@ -189,6 +200,7 @@ def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
             {
                 "name": f"{name} (protocol)",
                 "openmps": any(other not in lacking for other in adopting),
+                "cuda": cuda and any(other not in lacking for other in adopting),
                 "macos": facts["protocols"][name]["since_macos"],
                 "python": "",
                 "promised": True,
@@ -198,10 +210,12 @@ def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def support_table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| Apple | openmps, CPU engine | macOS (type-checked only) | Python |", "|---|---|---|---|"]
+    header = ("Apple", "openmps, CPU engine", "openmps, CUDA engine", "macOS (type-checked only)", "Python")
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for row in rows:
+        cpu, cuda = ("yes" if row[engine] else "not yet" for engine in ("openmps", "cuda"))
         macos = f"since {row['macos']}" if row["python"] else "not yet"
-        lines.append(f"| {row['name']} | {'yes' if row['openmps'] else 'not yet'} | {macos} | {row['python']} |")
+        lines.append(f"| {row['name']} | {cpu} | {cuda} | {macos} | {row['python']} |")
     return "\n".join(lines) + "\n"
 
 
@@ -287,6 +301,8 @@ which differ for `NeuronHardSigmoid` and `NeuronReLUN`.
 
 * **openmps, CPU engine**: "yes" means that the class is implemented on Linux; "not yet", that it is declared and raises
   `NotImplementedError`.
+* **openmps, CUDA engine**: "yes" means that NVIDIA GPUs compute it, with kernels of the
+  [CUDA engine](engine.md#the-cuda-engine).
 * **macOS (type-checked only)**: the first macOS version that has the class. `make check-macos` compiles the core for
   arm64-apple-macos13 against an SDK's Foundation and Metal headers (and our MPS headers, if the SDK has none); it has
   never run on a Mac. "not yet" means that the core does not use the class, although Apple has it.
@@ -333,21 +349,26 @@ def readme_block(table: list[dict[str, Any]]) -> str:
         BEGIN,
         f"{summary(rows)} [docs/kernels.md](docs/kernels.md#support) lists them by name.",
         "",
-        "| kernels | Linux: `openmps`, oneDNN | macOS |",
-        "|---|---|---|",
-        f"| {', '.join(f'`{name}`' for name in others)} | forward | compiles, has not run |",
-        f"| {len(neurons)} activations: `{neurons[0]}` ... `{neurons[-1]}` | forward | compiles, has not run |",
-        f"| {len(reductions)} reductions: `{reductions[0]}` ... `{reductions[-1]}` | forward | compiles, has not run |",
+        "| kernels | Linux, CPU: `openmps`, oneDNN | Linux, NVIDIA GPU: `openmps` | macOS |",
+        "|---|---|---|---|",
     ]
-    if gradients:
-        lines.append(f"| {', '.join(f'`{name}`' for name in gradients)} | backward | compiles, has not run |")
+    kinds = [
+        (", ".join(f"`{name}`" for name in others), "forward"),
+        (f"{len(neurons)} activations: `{neurons[0]}` ... `{neurons[-1]}`", "forward"),
+        (f"{len(reductions)} reductions: `{reductions[0]}` ... `{reductions[-1]}`", "forward"),
+        (", ".join(f"`{name}`" for name in gradients), "backward"),
+    ]
+    cuda = cuda_computes_all()
+    for names, direction in kinds:
+        if names:
+            lines.append(f"| {names} | {direction} | {direction if cuda else 'in part'} | compiles, has not run |")
     missing = [
         subject
         for subject, pattern in SUBJECTS.items()
         if not any(row["python"] for row in rows if re.search(pattern, row["name"]))
     ]
     if missing:
-        lines.append(f"| {', '.join(missing)} | not yet | not yet |")
+        lines.append(f"| {', '.join(missing)} | not yet | not yet | not yet |")
     return "\n".join([*lines, END])
 
 
