@@ -35,7 +35,7 @@ def check_convolution() -> None:
 
 
 def check_libraries() -> None:
-    """On Linux: libraries from outside the environment must exist on machines without GNUstep."""
+    """On Linux: libraries from outside the environment must exist on machines without GNUstep; no engine for tests."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return
@@ -66,6 +66,11 @@ def check_libraries() -> None:
     if strangers:
         sys.exit(f"Loaded from outside the wheel: {', '.join(strangers)}")
     print(f"libraries: {len(loaded)} loaded, all from the wheel or the base system")
+    try:
+        mpscnn.Device("cuda-host")
+    except ValueError:
+        return
+    sys.exit("The wheel has the kernels of the engine cuda-host (MPSCNN_CUDA_HOST), which are for tests.")
 
 
 check_libraries()

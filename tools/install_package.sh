@@ -22,6 +22,7 @@ progress() {  # ninja's lines only, rewritten in place on a terminal
 
 "$venv/bin/python" -m pip install --verbose --no-deps --no-build-isolation --force-reinstall \
     -Cbuild-dir=build/release -Cbuild.verbose=false -Ccmake.define.MPSCNN_BUILD_TESTS=ON \
+    -Ccmake.define.MPSCNN_CUDA_HOST=ON \
     "-Cbuild.targets=_core;package" . 2>&1 | tee "$log" | progress
 if [ "${PIPESTATUS[0]}" -ne 0 ]; then
     echo "The build failed:" >&2

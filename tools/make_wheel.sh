@@ -17,8 +17,9 @@ else
     foundation=$(tools/make_foundation.sh build/foundation)
     "$venv/bin/python" tools/bundle.py "$foundation" "$work/bundle"
     echo "== building the wheel"
+    # CMake's cache of build/release may have the options of a build for tests.
     "$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation -Cbuild-dir=build/release "-Cbuild.targets=_core;package" \
-        -Ccmake.define.MPSCNN_BUNDLE="$PWD/$work/bundle" -w "$work/raw" .
+        -Ccmake.define.MPSCNN_CUDA_HOST=OFF -Ccmake.define.MPSCNN_BUNDLE="$PWD/$work/bundle" -w "$work/raw" .
     tools/repair_wheel.sh "$venv/bin" "$foundation" "$work"/raw/*.whl dist
 fi
 
