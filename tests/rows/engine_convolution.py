@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,38 @@ def layers() -> Iterator[Row]:
             yield forward_row(rng, "Conv", f"{why}, {neuron}", src, weights, window, (to_h, to_w), neuron)
 
 
+def depthwise() -> Iterator[Row]:
+    """Yield rows, and rows of their gradients, whose channels and columns are computed several at a time."""
+    for seed in range(64):
+        rng = np.random.default_rng(210000 + seed)
+        k, s = (3, 5)[seed % 2], (1, 2)[seed // 2 % 2]
+        c, n = 4 * whole(rng, 1, 12), whole(rng, 1, 3)
+        h, w = whole(rng, 1, 19), whole(rng, 1, 19)
+        size = (whole(rng, 1, 14), whole(rng, 1, 14))
+        dtype = pick(rng, ("float32", "float16"))
+        start = (whole(rng, -k - 2, 2), whole(rng, -k - 2, 2))
+        window = Window((k, k), (s, s), (1, 1), start, EDGES[seed // 4 % 2])
+        src, e = image(rng, (n, h, w, c), formats=dtype), image(rng, (n, *size, c), formats=dtype)
+        weights = random_weights(rng, c, (k, k), 1, c, chance(rng, 2))
+        formats = "float16" if dtype == "float16" else ""
+        neuron = pick(rng, NEURONS)
+        yield forward_row(rng, "Conv", f"depth-wise {seed}", src, weights, window, size, neuron, formats=formats)
+        is_part = chance(rng, 3)
+        yield gradient_row(
+            rng,
+            f"depth-wise {seed}",
+            False,
+            src,
+            weights,
+            window,
+            e,
+            first=(whole(rng, -3, 3), whole(rng, -3, 3)) if is_part else (0, 0),
+            size=(whole(rng, 1, h + 2), whole(rng, 1, w + 2)) if is_part else None,
+            accumulates=chance(rng, 3),
+            formats=formats,
+        )
+
+
 def transposes() -> Iterator[Row]:
     for seed in range(150):
         rng = np.random.default_rng(90000 + seed)
@@ -413,13 +446,16 @@ def gradient_row(
             wide = Window(window.kernel, window.stride, window.dilation, start, window.edge)
         grown = np.zeros((n, h + 2 * margin[0], width + 2 * margin[1], groups, inputs))
 
-        def by_source(batch: Array) -> Array:
+        def by_source(batch: Array, filters: Array = w) -> Array:
             images = batch.reshape(-1, *grown.shape[1:3], channels)
-            result = function(images, w, None, wide, groups, results)
+            result = function(images, filters, None, wide, groups, results)
             return result.reshape(*batch.shape[:2], *results, groups, outputs // groups)
 
         split = e.reshape(n, *results, groups, outputs // groups)
         parts = gradient(by_source, grown, split, apart=(0, 3), linear=True)
+        if window.edge == "clamp":  # taps of a window that read one pixel may cancel
+            sizes, _ = gradient(partial(by_source, filters=np.abs(w)), grown, np.abs(split), apart=(0, 3), linear=True)
+            parts = (parts[0], sizes)
         at = (first[0] + margin[0], first[1] + margin[1])
         value, error = (region(part.reshape(*grown.shape[:3], channels), at, size) for part in parts)
         expected["diff_src"] = (value, error * RELATIVE)
@@ -523,6 +559,46 @@ def gradients() -> Iterator[Row]:
         yield gradient_row(rng, f"fully connected {h} x {w}", False, src, weights, Window((h, w)), diff_dst)
 
 
+def gradients_of_many_rows() -> Iterator[Row]:
+    """Yield rows whose sums are made of many partial ones, with and without sums of earlier calls."""
+    for seed in range(10):
+        rng = np.random.default_rng(310000 + seed)
+        k = whole(rng, 1, 3)
+        groups, inputs, outputs = ((1, 1, 2), (1, 2, 1), (4, 1, 1), (2, 2, 3), (8, 1, 1))[seed // 2]
+        shape = (whole(rng, 3, 5), whole(rng, 40, 60), whole(rng, 1, 4))
+        window = Window((k, k), start=(-(k // 2),) * 2, edge=pick(rng, EDGES))
+        src = image(rng, (*shape, groups * inputs), formats="float32 float16")
+        e = image(rng, (*shape, groups * outputs), formats="float32 float16")
+        weights = random_weights(rng, groups * outputs, (k, k), inputs, groups, False)
+        name, accumulates = f"many rows {seed}", seed % 2 == 1
+        yield gradient_row(rng, name, False, src, weights, window, e, wants=2, accumulates=accumulates)
+
+
+def many_products() -> Iterator[Row]:
+    """Yield rows of few results with many products each."""
+    for seed in range(8):
+        rng = np.random.default_rng(320000 + seed)
+        c, out, n = pick(rng, (600, 1030)), whole(rng, 1, 12), whole(rng, 1, 3)
+        src = image(rng, (n, 2, 2, c), formats="float32 float16")
+        weights = random_weights(rng, out, (2, 2), c, 1, True)
+        addend = image(rng, (n, 1, 1, out)) if chance(rng, 2) else None
+        window = Window((2, 2), start=(whole(rng, -1, 1), 0), edge=pick(rng, EDGES))
+        yield forward_row(rng, "Conv", f"many products {seed}", src, weights, window, (1, 1), "relu", addend=addend)
+        window = Window((2, 2), (2, 2), start=(-1, -1))
+        yield forward_row(rng, "Transpose", f"many products {seed}", src, weights, window, (2, 3), "sigmoid")
+
+
 def rows() -> Iterator[Row]:
-    for part in (convolutions, layers, transposes, decoders, binaries, random_gradients, gradients):
+    for part in (
+        depthwise,
+        many_products,
+        gradients_of_many_rows,
+        convolutions,
+        layers,
+        transposes,
+        decoders,
+        binaries,
+        random_gradients,
+        gradients,
+    ):
         yield from part()

@@ -124,7 +124,7 @@ def placed(rng: Random, seed: int, stored: Stored, plain: bool, start: tuple[int
     return Operand(stored) if plain else Operand(stored, start, edge="zero" if seed % 4 == 1 else "clamp")
 
 
-def function_row(seed: int) -> Row:
+def function_row(seed: int, channels: int | None = None) -> Row:
     rng = np.random.default_rng(800000 + seed)
     kind, round_ = TYPES[seed % 10], seed // 10
     f: Function = {
@@ -148,6 +148,7 @@ def function_row(seed: int) -> Row:
     if has_incoming:
         wants_gradient, wants_loss = True, False
     c = pick(rng, (1, 3, 4, 10, 37, 100) if kind != "softmax" else (1, 3, 4, 10, 37, 520 if large else 30))
+    c = channels or c
     h, w = (30, 20) if large and c < 20 else (whole(rng, 1, 4), whole(rng, 1, 5))
     formats = "float32" if round_ % 3 else "float32 float16"
     probabilities = kind in ("categorical", "log")
@@ -290,6 +291,7 @@ def box_row(seed: int) -> Row:
         "anchors": floats(rng, 2 * anchors, 0.5, 3),
     }
     shape = (n, h, w, c)
+    reduction = ("sum", "sum", "mean", "mean_of_nonzero_weights")[seed // 2 % 4]
     src, labels = floats(rng, shape, -1.5, 1.5), floats(rng, shape, 0.1, 1)
     src = np.where(np.abs(src) < 1e-3, np.float32(0.01), src)
     # One box per cell, the same for all anchors; none in some cells.
@@ -299,6 +301,8 @@ def box_row(seed: int) -> Row:
         labels[..., k * (5 + classes) + 2 : k * (5 + classes) + 4] = size
         labels[..., k * (5 + classes) + 4] = there
     stored = floats(rng, shape, 0, 2)
+    if chance(rng, 2):
+        stored[..., ::3] = 0
     weights = values_of(stored) if chance(rng, 2) else np.ones(shape)
     y, t = values_of(src), values_of(labels)
     value, ious = box_losses(boxes, y, t, weights, None)
@@ -314,14 +318,22 @@ def box_row(seed: int) -> Row:
     if (weights != 1).any():
         part["weights.view"] = stored
     total = value.sum(axis=(1, 2)).reshape(-1, 1, 1, 1)
+    if reduction != "sum":
+        counted = weights != 0 if reduction == "mean_of_nonzero_weights" else np.ones(shape)
+        total = total / counted.sum(axis=(1, 2, 3), keepdims=True)
     expected = {
         "parts.0.gradient": (slopes, 2e-5 * (1 + magnitude)),
         "parts.0.loss": (total, 2e-6 * (1 + np.abs(total))),
     }
-    return row("Loss", f"boxes {seed}", {"parts": [part], "boxes": boxes, "reduction": 1}, expected)
+    return row(
+        "Loss", f"boxes {seed}", {"parts": [part], "boxes": boxes, "reduction": REDUCTIONS.index(reduction)}, expected
+    )
 
 
 def rows() -> Iterator[Row]:
     yield from map(function_row, range(480))
+    softmax = TYPES.index("softmax")
+    for round_ in range(60):
+        yield function_row(len(TYPES) * (48 + round_) + softmax, (64, 100, 300)[round_ % 3])
     yield from ends()
     yield from map(box_row, range(40))

@@ -138,6 +138,21 @@ def lrn_gradient_row(seed: int) -> Row:
     return row("LRNGradient", f"{kind} {seed}", fields, expected, pick(rng, ("", "float16")))
 
 
+def many_lrn_gradients() -> Row:
+    """Return a row of images that together take more memory than an engine uses at once; windows of one value.
+
+    y = x * p with p = (delta + alpha * x^2)^-beta, so y' = p - 2 * alpha * beta * x^2 * p / (delta + alpha * x^2).
+    """
+    rng = np.random.default_rng(990000)
+    src, diff = (rng.uniform(-2, 2, (3, 40, 50, 512)).astype(np.float16) for _ in range(2))
+    alpha, beta, delta = 0.75, 0.5, 0.5
+    squares = values_of(src) ** 2
+    base = delta + alpha * squares
+    value = values_of(diff) * base**-beta * (1 - 2 * alpha * beta * squares / base)
+    forward = {"src": src, "dst": diff, "size": 1, "alpha": alpha, "beta": beta, "delta": delta}
+    return row("LRNGradient", "many values", {"forward": forward}, {"diff_src": (value, 1e-6)})
+
+
 # ------------------------------------------------------------------------------------------------------ by statistics
 
 
@@ -160,6 +175,9 @@ def normalized(
     c = seen.shape[-1]
     z = (seen - over_channels(mean, c)) / np.sqrt(over_channels(variance, c) + epsilon)
     return activate(f, z * gamma + beta)
+
+
+NO_NEURON = {"type": 0, "a": 0.0, "b": 0.0, "c": 0.0}
 
 
 def pairs(mean: Array, variance: Array) -> Array:
@@ -251,6 +269,23 @@ def moments_row(seed: int) -> Row:
     return row("BatchMoments", f"{c} channels, {seed}", fields, expected)
 
 
+def many_pixels() -> Iterator[Row]:
+    """Yield statistics of many float16 values with a mean that is large relative to the spread."""
+    for c in (3, 8, 16):
+        rng = np.random.default_rng(790000 + c)
+        src = rng.uniform(7, 9, (4, 90, 80, c)).astype(np.float16)
+        mean, variance = moments(values_of(src), 0)
+        expected = {"mean": (mean, 2e-6), "variance": (variance, 1e-6)}
+        yield row("BatchMoments", f"many pixels, {c} channels", {"src": src}, expected)
+        for groups in sorted({1, c}):
+            mean, variance = moments(values_of(src), groups)
+            gamma, beta = floats(rng, c, 0.5, 2), floats(rng, c, -1, 1)
+            value = normalized(values_of(src), mean, variance, gamma, beta, 1e-3, NO_NEURON)
+            fields = {"src": Operand(src), "gamma": gamma, "beta": beta, "groups": groups, "epsilon": 1e-3}
+            wanted = {"mean": (mean.ravel(), 2e-6), "variance": (variance.ravel(), 1e-6), "dst": (value, 2e-5)}
+            yield row("Normalize", f"many pixels, {groups} groups of {c}", fields, wanted, "float16")
+
+
 class Normalization:
     """Inputs of one normalization and of its gradients."""
 
@@ -276,7 +311,7 @@ class Normalization:
         self.epsilon = float(np.float32(1e-9 if far else pick(rng, (1e-5, 1e-3))))
         self.f = random_neuron(rng, ("none", "relu", "sigmoid", "prelu")[seed // 2 % 4], c)
         if far:
-            self.f = {"type": 0, "a": 0.0, "b": 0.0, "c": 0.0}
+            self.f = NO_NEURON
         self.start: Pair = (0, 0) if plain else (whole(rng, -3, 3), whole(rng, -3, 3))  # of the forward kernel
         self.first: Pair = (0, 0) if plain else (whole(rng, -2, 2), whole(rng, -2, 2))
         self.edge = "zero" if plain else pick(rng, EDGES)
@@ -422,8 +457,10 @@ def image_row(seed: int, far: bool = False) -> Row:
 def rows() -> Iterator[Row]:
     yield from map(lrn_row, range(200))
     yield from map(lrn_gradient_row, range(150))
+    yield many_lrn_gradients()
     yield from map(normalize_row, range(200))
     yield from map(moments_row, range(80))
+    yield from many_pixels()
     for seed in range(90):
         yield from batch_rows(seed)
     yield from map(image_row, range(90))

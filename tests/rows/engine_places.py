@@ -95,11 +95,15 @@ def resample_exactly() -> Iterator[Row]:
         yield row("Resample", f"exactly, {c}", fields, {"dst": (value, error)})
 
 
-def resample_gradient_row(seed: int) -> Row:
+def resample_gradient_row(seed: int, least: int = 1) -> Row:
+    """`least`: results per pixel of the source."""
     rng = np.random.default_rng(810000 + seed)
-    n, c = whole(rng, 1, 2), pick(rng, (1, 3, 4, 16, 21, 64, 512))
-    h, w = whole(rng, 1, 9), whole(rng, 1, 9)
+    n, c = whole(rng, 1, 2), pick(rng, (1, 3, 4, 16, 21, 64, 512) if least == 1 else (1, 3, 4, 21))
+    h, w = (whole(rng, 1, 9), whole(rng, 1, 9)) if least == 1 else (whole(rng, 1, 3), whole(rng, 1, 2))
     size = tuple(whole(rng, 1, 16) if chance(rng, 4) else e * whole(rng, 1, 3) for e in (h, w))
+    if least > 1:
+        size = (h * whole(rng, 5, 24), 0)
+        size = (size[0], -(-least * h * w // size[0]) + whole(rng, 0, 2))
     axes = {}
     for name, e, count in zip("hw", (h, w), size, strict=True):
         align = chance(rng, 3)
@@ -232,16 +236,16 @@ def buffers() -> Iterator[Row]:
         yield row("BufferFill", str(size), {"offset": 3, "bytes": size, "value": 9}, {"dst": filled})
 
 
-def pixel_copy_row(seed: int) -> Row:
-    """Copy bytes of pixels between blocks with different strides, followed by zeros."""
+def pixel_copy_row(seed: int, unit: int = 1) -> Row:
+    """Copy bytes of pixels between blocks with different strides, followed by zeros. `unit` divides all of them."""
     rng = np.random.default_rng(310000 + seed)
-    h, w, count = whole(rng, 1, 9), whole(rng, 1, 40), whole(rng, 1, 16)
-    zeros = whole(rng, 0, 1) * whole(rng, 1, 9)
+    h, w, count = whole(rng, 1, 9), whole(rng, 1, 40), unit * whole(rng, 1, 16)
+    zeros = unit * whole(rng, 0, 1) * whole(rng, 1, 9)
 
     def place(least: int) -> tuple[int, int, int, int]:
-        pixel = least + whole(rng, 0, 1) * whole(rng, 1, 8)
-        stride = pixel * w + whole(rng, 0, 1) * whole(rng, 1, 9)
-        offset = whole(rng, 0, 12)
+        pixel = least + unit * whole(rng, 0, 1) * whole(rng, 1, 8)
+        stride = pixel * w + unit * whole(rng, 0, 1) * whole(rng, 1, 9)
+        offset = unit * whole(rng, 0, 12)
         return offset, pixel, stride, offset + stride * h
 
     offset, pixel, stride, size = place(count)
@@ -266,14 +270,18 @@ def pixel_copy_row(seed: int) -> Row:
         "bytes": count,
         "zeros": zeros,
     }
-    return row("PixelCopy", str(seed), fields, {"dst.memory": copied})
+    return row("PixelCopy", f"{seed}, units of {unit}", fields, {"dst.memory": copied})
 
 
 def rows() -> Iterator[Row]:
     yield from map(pixel_copy_row, range(60))
+    for seed in range(60, 84):
+        yield pixel_copy_row(seed, (2, 4, 8, 16)[seed % 4])
     yield from map(resample_row, range(200))
     yield from resample_exactly()
     yield from map(resample_gradient_row, range(200))
+    for seed in range(200, 224):
+        yield resample_gradient_row(seed, least=256)
     yield from map(reshape_row, range(100))
     yield from map(pad_row, range(160))
     yield from map(pad_gradient_row, range(200))

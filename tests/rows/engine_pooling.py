@@ -72,6 +72,10 @@ def forward() -> Iterator[Row]:
         src = floats(np.random.default_rng(c), (1, 3, 3, c))
         src[0, 1, 1, 2] = np.nan
         yield forward_row(f"NaN of {c}", "max", src, Window((3, 3)), (1, 1), (0, 0), 0.0)
+        # Parts of a large window are pooled by themselves first.
+        large = floats(np.random.default_rng(c), (2, 9, 8, c))
+        large[0, 8, 7, 2] = large[1, 0, 0, 4] = large[1, 4, 3, 1] = np.nan
+        yield forward_row(f"NaN in a large window of {c}", "max", large, Window((9, 8)), (1, 1), (0, 0), 0.0)
         # A kernel of any size takes no more time than the source's extents.
         huge, small = Window((1 << 31,) * 2, start=(-(1 << 30),) * 2), Window((5, 5), start=(-1, -1))
         wanted = pooled("max", values_of(src), small, (1, 1), (0, 0))
