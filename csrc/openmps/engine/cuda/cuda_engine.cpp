@@ -112,6 +112,11 @@ class CudaEngine final : public Engine {
     } catch (const cuda::UnreachableMemory&) {
       can_record = false;
     }
+    // A graph does not say which of its problems failed: the first one is named.
+    const auto name_first = [&] {
+      if (steps.size() > 0) steps.problem(0);
+    };
+    if (can_record) name_first();
     if (can_record && graphs.launch(fingerprint)) return std::make_unique<StreamRun>(work);
     if (!can_record || !graphs.was_seen(fingerprint)) {
       for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
@@ -123,12 +128,12 @@ class CudaEngine final : public Engine {
     } catch (...) {
       can_record = false;
     }
-    if (can_record) {
-      graphs.end(fingerprint);
-    } else {
+    if (can_record)
+      name_first();
+    else
       graphs.abandon();
+    if (!can_record || !graphs.end(fingerprint))
       for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
-    }
     return std::make_unique<StreamRun>(work);
   }
 
@@ -164,11 +169,15 @@ std::vector<std::string> cuda_engine_names() {
   return names;
 }
 
+std::shared_ptr<Engine> make_cuda_engine(const std::string& name, const Driver& driver) {
+  return std::make_shared<CudaEngine>(name, driver, 0);
+}
+
 std::shared_ptr<Engine> make_cuda_engine(const std::string& name) {
   if (name == "cuda-host") {
     if (!cuda::has_host_kernels())
       throw std::runtime_error("this build has no kernels for it. It is for tests: set MPSCNN_CUDA_HOST=ON in CMake.");
-    return std::make_shared<CudaEngine>(name, cuda::host_driver(), 0);
+    return make_cuda_engine(name, cuda::host_driver());
   }
   int ordinal = 0;
   if (name != "cuda") {

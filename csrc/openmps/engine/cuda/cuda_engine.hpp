@@ -9,6 +9,10 @@
 
 namespace openmps {
 
+namespace cuda {
+struct Driver;
+}
+
 /// Return the engines of NVIDIA's GPUs, "cuda:0" and so on. Opens the driver on the first call, which takes a tenth of
 /// a second; empty without a driver.
 std::vector<std::string> cuda_engine_names();
@@ -17,5 +21,7 @@ std::vector<std::string> cuda_engine_names();
 /// that computes on the host. Return null for other names. Throws std::runtime_error if there is no such GPU, or if
 /// this build has no kernels for the host.
 std::shared_ptr<Engine> make_cuda_engine(const std::string& name);
+/// Make the engine of a driver's first GPU, for tests of failures. It lives as long as the process.
+std::shared_ptr<Engine> make_cuda_engine(const std::string& name, const cuda::Driver& driver);
 
 }  // namespace openmps

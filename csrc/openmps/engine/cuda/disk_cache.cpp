@@ -101,8 +101,8 @@ void write_cached(const char* kind, const std::string& key, const std::string& c
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
     file << header_of(key, contents) << contents;
+    file.close();  // writes the last bytes
     if (!file) {
-      file.close();
       fs::remove(part, error);
       return;
     }

@@ -97,21 +97,22 @@ void Graphs::abandon() noexcept {
   if (graph) work_.gpu().driver().destroy_graph(graph);
 }
 
-void Graphs::end(const Fingerprint& fingerprint) {
+bool Graphs::end(const Fingerprint& fingerprint) {
   const Driver& driver = work_.gpu().driver();
   work_.set_recording(false);
   Graph graph = nullptr;
-  driver.check(driver.end_capture(work_.stream(), &graph), "cuStreamEndCapture");
+  if (driver.end_capture(work_.stream(), &graph) != kSuccess) return false;
   GraphExec executable = nullptr;
   const int status = driver.instantiate(&executable, graph, 0);
   driver.destroy_graph(graph);
-  driver.check(status, "cuGraphInstantiate");
+  if (status != kSuccess) return false;
   if (graphs_.size() == kMaxGraphs) {
     work_.synchronize();
     drop(std::prev(graphs_.end()));
   }
   graphs_.push_front({fingerprint.text(), fingerprint.referred(), work_.scratch_block(), executable});
   driver.check(driver.launch_graph(executable, work_.stream()), "cuGraphLaunch");
+  return true;
 }
 
 }  // namespace openmps::cuda

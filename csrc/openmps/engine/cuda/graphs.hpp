@@ -44,8 +44,8 @@ class Graphs {
   bool was_seen(const Fingerprint& fingerprint);
   /// Record calls from now on, until end() or abandon().
   void begin();
-  /// Launch what was recorded, and keep it.
-  void end(const Fingerprint& fingerprint);
+  /// Launch what was recorded, and keep it. Return false and do nothing if the driver cannot make a graph of it.
+  bool end(const Fingerprint& fingerprint);
   void abandon() noexcept;
   std::size_t count() const { return graphs_.size(); }
 
