@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arithmetic of the engine: cpp_engine_rows runs rows of tests/rows/engine_*.py through the fields of each problem, on
-the engine that MPSCNN_ENGINE names or the CPU engine; and with single implementations.
+the engine that MPSCNN_ENGINE names or the CPU engine; with single implementations; and on the CUDA engine, whose
+kernels the engine cuda-host runs on the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rows import row_file
-from support import only_openmps
+from support import ENGINE, only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
@@ -30,6 +31,19 @@ IMPLEMENTATIONS = {
     "convolve_gradient, weights": "depthwise taps in_place primitive patches",
 }
 NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.split()})
+# Files of csrc/openmps/engine/cuda/kernels with the kernels of each family.
+KERNELS = {
+    "engine_convolution": "convolution conv_depthwise",
+    "engine_loss": "loss",
+    "engine_normalization": "lrn normalization",
+    "engine_optimizer": "optimizer",
+    "engine_places": "pointwise resampling reshape",
+    "engine_pointwise": "pointwise",
+    "engine_pooling": "pooling",
+    "engine_reduction": "reduction softmax",
+}
+PLACES = ("copy", "pixel_copy")  # of pointwise.hpp
+OF_LIBRARIES = {"layout"}  # used only together with cuDNN and cuBLASLt
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation
 
@@ -45,13 +59,18 @@ def rows_of(family: str) -> list[row_file.Row]:
     return list(importlib.import_module(f"rows.{family}").rows())
 
 
-def run(path: Path, rows: list[row_file.Row], **environment: str) -> subprocess.CompletedProcess[str]:
+def run(path: Path, rows: list[row_file.Row], *engines: str, **environment: str) -> subprocess.CompletedProcess[str]:
     assert FOLDER is not None
     row_file.write(path, rows)
     program = ROOT / FOLDER / "cpp_engine_rows"
     assert program.exists(), f"{program} was not built"
     done = subprocess.run(
-        [program, path], capture_output=True, text=True, timeout=1800, env=os.environ | environment, check=False
+        [program, path, *engines],
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        env=os.environ | environment,
+        check=False,
     )
     path.unlink()
     return done
@@ -72,6 +91,41 @@ def test_last_implementations(family: str, tmp_path: Path) -> None:
 
 def is_small(row: row_file.Row) -> bool:
     return "weights" in row.arrays and sum(array.nbytes for array in row.arrays.values()) <= SMALL
+
+
+def kernels_of(family: str) -> set[str]:
+    names = set()
+    for file in KERNELS[family].split():
+        text = (ROOT / "csrc/openmps/engine/cuda/kernels" / f"{file}.hpp").read_text()
+        found = re.findall(r"^MPSCNN(?:_\w+)?_KERNEL\((\w+)", text, re.MULTILINE)
+        assert found, f"{file}.hpp has no kernel"
+        names |= {
+            name for name in found if file != "pointwise" or name.startswith(PLACES) == (family == "engine_places")
+        }
+    return names
+
+
+@pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
+@pytest.mark.parametrize("family", KERNELS)
+def test_cuda(family: str, tmp_path: Path) -> None:
+    """Every row without the CPU engine; and every kernel computes some of them."""
+    rows = rows_of(family)
+    if family == "engine_convolution":  # one thread computes them, without blocks
+        rows = [row for row in rows if is_small(row)]
+    done = run(tmp_path / "rows", rows, "cuda-host", MPSCNN_CUDA_FALLBACK="0")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    launches = {name: int(count) for name, count in re.findall(r"^kernel (\w+) (\d+)$", done.stdout, re.MULTILINE)}
+    assert kernels_of(family) <= launches.keys()
+    assert {name for name in kernels_of(family) if launches[name] == 0} == set()
+
+
+def test_every_cuda_kernel_has_a_family() -> None:
+    folder = ROOT / "csrc/openmps/engine/cuda/kernels"
+    with_kernels = {
+        path.stem for path in folder.glob("*.hpp") if re.search(r"^MPSCNN(_\w+)?_KERNEL\(", path.read_text(), re.M)
+    }
+    assert with_kernels == set(" ".join(KERNELS.values()).split()) | OF_LIBRARIES
+    assert KERNELS.keys() == {path.stem for path in SOURCES}
 
 
 @pytest.mark.parametrize("name", NAMES)

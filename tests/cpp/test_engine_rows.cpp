@@ -4,6 +4,8 @@
 //
 //   cpp_engine_rows <file of rows> [engine ...]      default: MPSCNN_ENGINE, or cpu; prints "N passed, N failed"
 //
+// With cuda-host it also prints "kernel <name> <number of launches>" for every kernel.
+//
 // Keys of a row are paths of fields: "window.kernel_h", "parts.0.src.view".
 //   set problem <Name>             NameProblem
 //   set <path> <number>            numbers, booleans, enumerators
@@ -28,6 +30,7 @@
 #include <utility>
 
 #include "../rows/row_file.hpp"
+#include "engine/cuda/driver.hpp"
 #include "engine_test.hpp"
 #include "mps/BinaryWeights.hpp"
 
@@ -576,6 +579,9 @@ int main(int argc, char** argv) {
       }
     }
     if (!std::getenv("MPSCNN_IMPL")) check_roles();  // which runs only part of the rows
+    if (std::find(names.begin(), names.end(), "cuda-host") != names.end())
+      for (const auto& [name, launches] : cuda::host_kernel_launches())
+        std::printf("kernel %s %lld\n", name.c_str(), static_cast<long long>(launches));
   } catch (const std::exception& error) {
     report(false, "%s", error.what());
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace openmps::cuda {
@@ -107,5 +108,7 @@ const Driver* open_driver(std::string* reason);
 const Driver& host_driver();
 /// Return whether this build has the kernels of that driver (CMake's option MPSCNN_CUDA_HOST).
 bool has_host_kernels();
+/// Return all kernels, and how often that driver has launched each.
+std::map<std::string, std::int64_t> host_kernel_launches();
 
 }  // namespace openmps::cuda

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,8 +52,13 @@ int add(Stream stream, Node node) {
   return kSuccess;
 }
 
-std::map<std::string, HostKernel>& kernels() {
-  static auto* const all = new std::map<std::string, HostKernel>;
+struct RegisteredKernel {
+  HostKernel kernel{};
+  std::atomic<std::int64_t> launches = 0;
+};
+
+std::map<std::string, RegisteredKernel>& kernels() {
+  static auto* const all = new std::map<std::string, RegisteredKernel>;
   return *all;
 }
 
@@ -60,7 +66,13 @@ void* pages(std::size_t bytes) { return std::aligned_alloc(4096, (bytes + 4095) 
 
 }  // namespace
 
-void register_host_kernel(const char* name, HostKernel kernel) { kernels().emplace(name, kernel); }
+void register_host_kernel(const char* name, HostKernel kernel) { kernels()[name].kernel = kernel; }
+
+std::map<std::string, std::int64_t> host_kernel_launches() {
+  std::map<std::string, std::int64_t> result;
+  for (const auto& [name, registered] : kernels()) result[name] = registered.launches;
+  return result;
+}
 
 bool has_host_kernels() { return !kernels().empty(); }
 
@@ -125,7 +137,8 @@ const Driver& host_driver() {
       },
       .launch = [](Function function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                    Stream stream, void** arguments, void**) -> int {
-        const auto& kernel = *reinterpret_cast<const HostKernel*>(function);
+        auto& [kernel, launches] = *reinterpret_cast<RegisteredKernel*>(function);
+        ++launches;
         const auto* const first = static_cast<const std::byte*>(arguments[0]);
         return add(stream, {.function = kernel.function,
                             .arguments = {first, first + kernel.bytes},
