@@ -14,8 +14,9 @@ from support import only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
-# test_engine_rows.py runs cpp_engine_rows, which needs a file.
-CPP = [path.stem for path in (ROOT / "tests" / "cpp").glob("test_*.cpp") if path.stem != "test_engine_rows"]
+# test_engine_rows.py runs cpp_engine_rows, which needs a file, and test_cuda_kernels.py cpp_engine_compile.
+OTHERS = ("test_engine_rows", "test_engine_compile")
+CPP = [path.stem for path in (ROOT / "tests" / "cpp").glob("test_*.cpp") if path.stem not in OTHERS]
 PROGRAMS = sorted(
     [name.replace("test_", "cpp_", 1) for name in CPP]
     + ["objc_" + path.stem.removesuffix("_test") for path in (ROOT / "tests" / "objc").glob("*_test.mm")]

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 TESTS = Path(__file__).parent
+ON_HOST = {"MPSCNN_ENGINE": "cuda-host", "MPSCNN_CUDA_FALLBACK": "0"}  # without the processor's engine
 PROGRAMS = ("plans", "threads", "values", "dropout", "convolution")
 FILES = ("test_images.py", "test_loss.py", "test_optimizer.py", "network/test_network.py")
 
@@ -132,7 +133,7 @@ def test_programs_of_the_engine(name: str) -> None:
     folder = os.environ.get("MPSCNN_CPP_TESTS")
     if folder is None:
         pytest.skip("MPSCNN_CPP_TESTS is not set: run by make test, dev-test or test-asan")
-    environment = os.environ | {"MPSCNN_ENGINE": "cuda-host"}
+    environment = os.environ | ON_HOST
     program = TESTS.parent / folder / f"cpp_engine_{name}"
     result = subprocess.run([program], capture_output=True, text=True, env=environment, check=False)
     assert re.search(r"^\d+ passed, 0 failed$", result.stdout, re.MULTILINE), result.stdout + result.stderr
@@ -142,7 +143,204 @@ def test_programs_of_the_engine(name: str) -> None:
 @pytest.mark.usefixtures("cuda_host")
 def test_cases(name: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / name)]
-    environment = os.environ | {"MPSCNN_ENGINE": "cuda-host", "MPSCNN_TIER": "quick"}
+    environment = os.environ | ON_HOST | {"MPSCNN_TIER": "quick"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     assert re.search(r"^\d+ passed", result.stdout, re.MULTILINE)
+
+
+# ---------------------------------------------------------------------------------------------------------- dispatch
+
+
+def output(program: str, *arguments: str, **environment: str) -> tuple[str, str]:
+    """Return what a program prints and traces on cuda-host; it can import the tests' modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n{program}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | ON_HOST | environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def implementations() -> set[str]:
+    """Return the names in all lists of the CUDA engine."""
+    folder = TESTS.parent / "csrc" / "openmps" / "engine" / "cuda"
+    lists = "".join(path.read_text() for path in folder.glob("*.cpp"))
+    names = set(re.findall(r'\{"(cuda_\w+)", ', lists))
+    assert len(names) > 40
+    return names
+
+
+def test_the_trace_names_implementations_of_the_gpu() -> None:
+    program = """
+import numpy as np, mpscnn
+x = np.ones((1, 8, 8, 8), np.float32)
+mpscnn.PoolingMax(2)(x)
+mpscnn.NeuronReLU()(x)
+mpscnn.SoftMax()(x)
+mpscnn.Convolution(np.ones((4, 8, 3, 3), np.float32))(x)
+"""
+    _, trace = output(program, MPSCNN_TRACE="dispatch")
+    taken = dict(re.findall(r"^mpscnn dispatch: ([\w, ]+): (\w+)$", trace, re.MULTILINE))
+    assert {"pool", "neuron", "softmax", "convolve"} <= taken.keys()
+    assert set(taken.values()) <= implementations()
+    assert taken["pool"] == "cuda_pool_vectors"
+
+
+# ------------------------------------------------------------------------------------------------------------ graphs
+
+NETWORK = """
+import numpy as np, mpscnn
+from network.graphs import residual
+
+net = mpscnn.Network(residual())
+
+
+def batch(n, h, w, seed):
+    return np.random.default_rng(seed).standard_normal((n, 3, h, w)).astype(np.float32)
+
+
+"""
+
+
+def computed(tmp_path: Path, program: str) -> tuple[list[np.ndarray], str]:
+    """Return the arrays that the program adds to `kept`, and the trace with graphs. Without graphs, and on the CPU up
+    to roundings, it computes the same.
+    """
+    text = f"{NETWORK}kept = []\n{program}\nnp.savez(sys.argv[1], *[np.copy(each) for each in kept])\n"
+    found, traces = [], []
+    for name, environment in {
+        "graphs": {"MPSCNN_CUDA_GRAPH": "1"},
+        "plain": {"MPSCNN_CUDA_GRAPH": "0"},
+        "cpu": {"MPSCNN_ENGINE": "cpu"},
+    }.items():
+        path = tmp_path / f"{name}.npz"
+        traces.append(output(text, str(path), MPSCNN_TRACE="dispatch", **environment)[1])
+        with np.load(path) as arrays:
+            found.append([arrays[f"arr_{i}"] for i in range(len(arrays.files))])
+    with_graphs, plain, cpu = found
+    assert len(with_graphs) == len(plain) == len(cpu) > 0
+    for a, b, c in zip(with_graphs, plain, cpu, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(a, c, rtol=2e-4, atol=2e-5)
+    assert len(re.findall("dispatch", traces[0])) < len(re.findall("dispatch", traces[1])), "no list became a graph"
+    return with_graphs, traces[0]
+
+
+def test_runs_of_a_network_are_equal(tmp_path: Path) -> None:
+    """The first run is plain, the second is recorded, later ones launch a graph."""
+    program = """
+for run in range(5):
+    print("run", run, file=sys.stderr, flush=True)
+    kept += net(batch(2, 9, 7, 1))
+for run in range(3):
+    kept += net(batch(2, 9, 7, 2))
+"""
+    results, trace = computed(tmp_path, program)
+    for run in range(1, 5):
+        for first, later in zip(results[:2], results[2 * run : 2 * run + 2], strict=True):
+            np.testing.assert_array_equal(first, later)
+    assert not np.array_equal(results[0], results[10])
+    launches = [part.count("dispatch: convolve: cuda") for part in trace.split("run ")[1:]]
+    assert launches[0] == launches[1] > 0
+    assert sum(launches[3:]) == 0, launches
+
+
+def test_sizes_that_alternate(tmp_path: Path) -> None:
+    """Each size has its graph; a dozen sizes have more than are kept."""
+    program = """
+for run in range(5):
+    for n, h, w in ((1, 9, 7), (3, 9, 7), (2, 16, 5)):
+        kept += net(batch(n, h, w, run))
+for run in range(3):
+    for n in range(1, 13):
+        kept += net(batch(n, 4, 4, run))
+"""
+    computed(tmp_path, program)
+
+
+def test_calls_in_flight(tmp_path: Path) -> None:
+    """A graph is launched again before its last launch is done; results go to other images."""
+    program = """
+batches = [batch(2, 9, 7, seed) for seed in range(9)]
+for y, features in net.stream(batches, in_flight=3):
+    kept += [y, features]
+for _ in range(2):
+    for each in batches:
+        kept += net(each)
+"""
+    results, _ = computed(tmp_path, program)
+    for i in range(18):
+        np.testing.assert_array_equal(results[i], results[18 + i])
+        np.testing.assert_array_equal(results[i], results[36 + i])
+
+
+def test_weights_that_change(tmp_path: Path) -> None:
+    """A list that uses other weights, or the same memory with other values, is not the one that was recorded."""
+    program = """
+from support import Source
+descriptor = mpscnn.ConvolutionDescriptor(3, in_channels=4, out_channels=6)
+rng = np.random.default_rng(0)
+source = Source(descriptor, rng.standard_normal((6, 3, 3, 4)).astype(np.float32), np.zeros(6, np.float32))
+convolution = mpscnn.Convolution(source)
+x, y = mpscnn.Image.from_array(rng.standard_normal((1, 8, 8, 4)).astype(np.float32)), mpscnn.Image((1, 6, 6, 6))
+
+
+def run():
+    with mpscnn.CommandBuffer() as commands:
+        convolution.encode(commands, x, out=y)
+    kept.append(y.numpy(copy=True))
+
+
+for step in range(4):
+    for _ in range(3):
+        run()
+    source.weights = source.weights * np.float32(1.5) + np.float32(0.25)
+    source.bias = source.bias + np.float32(1)
+    convolution.reload()
+run()
+"""
+    results, _ = computed(tmp_path, program)
+    for step in range(4):
+        np.testing.assert_array_equal(results[3 * step], results[3 * step + 2])
+        assert not np.array_equal(results[3 * step], results[3 * step + 3])
+
+
+def test_training(tmp_path: Path) -> None:
+    """Steps of the digits example: the same losses and parameters as on the CPU, within float tolerance."""
+    program = """
+import importlib.util
+path = sys.argv[2]
+spec = importlib.util.spec_from_file_location("train_digits", path)
+example = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(example)
+rng = np.random.default_rng(1)
+x, labels = rng.random((64, 1, 8, 8), np.float32), rng.integers(0, 10, 64)
+trainer = mpscnn.Trainer(
+    example.LAYERS, input_shapes=(1, 1, 8, 8), optimizer=mpscnn.OptimizerAdam(0.003), seed=3
+)
+losses = [trainer.step(x[first : first + 16], labels[first : first + 16]).loss for first in (0, 16, 32, 48) * 3]
+parameters = trainer.state_dict()
+np.savez(sys.argv[1], losses=losses, **{name: np.asarray(parameters[name]) for name in parameters})
+"""
+    example = TESTS.parent / "examples" / "train_digits.py"
+    found = []
+    for name, environment in {
+        "plain": {"MPSCNN_CUDA_GRAPH": "0"},
+        "graphs": {"MPSCNN_CUDA_GRAPH": "1"},
+        "cpu": {"MPSCNN_ENGINE": "cpu"},
+    }.items():
+        path = tmp_path / f"{name}.npz"
+        output("import numpy as np, mpscnn\n" + program, str(path), str(example), **environment)
+        with np.load(path) as arrays:
+            found.append(dict(arrays))
+    plain, graphs, cpu = found
+    assert plain.keys() == graphs.keys() == cpu.keys()
+    assert plain["losses"][-1] < plain["losses"][0]
+    for name, values in plain.items():
+        np.testing.assert_array_equal(values, graphs[name], err_msg=name)
+        np.testing.assert_allclose(values, cpu[name], rtol=1e-3, atol=1e-4, err_msg=name)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles all CUDA kernels with NVRTC: no GPU is needed. Results of earlier runs are not used.
 //
-//   cpp_engine_compile [architecture ...]      default: 75 80 90 120
+//   cpp_engine_compile [architecture ...] [generic | <format>]
+//
+// Default: architectures 75 80 90 120; for images of any format (generic), of float16 (2) and of float32 (3).
 #include <chrono>
 #include <cstdlib>
 
@@ -12,8 +14,18 @@
 int main(int count, char** words) {
   unsetenv("HOME"), unsetenv("XDG_CACHE_HOME");
   std::vector<int> architectures;
-  for (int i = 1; i < count; ++i) architectures.push_back(std::atoi(words[i]));
+  std::vector<std::string> formats;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "generic")
+      formats.emplace_back();
+    else if (word.size() == 1)
+      formats.push_back("-DMPSCNN_FORMAT=" + word);
+    else
+      architectures.push_back(std::stoi(word));
+  }
   if (architectures.empty()) architectures = {75, 80, 90, 120};
+  if (formats.empty()) formats = {"", "-DMPSCNN_FORMAT=2", "-DMPSCNN_FORMAT=3"};
   std::string reason;
   if (!cuda::Library::find(cuda::LibraryName::nvrtc, &reason)) {
     std::printf("skipped: %s\n", reason.c_str());
@@ -23,7 +35,7 @@ int main(int count, char** words) {
     const std::string name = source.name, text = source.text;
     if (text.find("_KERNEL(") == std::string::npos || name.ends_with("/device.hpp")) continue;
     for (const int architecture : architectures)
-      for (const char* definitions : {"", "-DMPSCNN_FORMAT=2", "-DMPSCNN_FORMAT=3"}) {
+      for (const std::string& definitions : formats) {
         const auto begin = std::chrono::steady_clock::now();
         std::string failure;
         std::size_t bytes = 0;
@@ -35,7 +47,7 @@ int main(int count, char** words) {
         const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
         report(bytes > 0, "%s", failure.c_str());
         std::printf("sm_%-4d %6.2f s %8zu bytes  %s %s\n", architecture, time.count(), bytes, name.c_str(),
-                    definitions);
+                    definitions.c_str());
       }
   }
   std::printf("%d passed, %d failed\n", passed, failed);
