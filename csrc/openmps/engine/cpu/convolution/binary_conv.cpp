@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "engine/cpu/convolution/convolution.hpp"
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/runtime.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"

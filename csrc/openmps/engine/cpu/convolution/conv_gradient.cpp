@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/cpu/convolution/convolution.hpp"
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/runtime.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/parallel.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/convolution/convolution.hpp"
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/runtime.hpp"
+#include "engine/shared/implementations.hpp"
 
 namespace openmps::cpu {
 namespace {

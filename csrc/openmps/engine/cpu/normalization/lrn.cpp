@@ -10,9 +10,9 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/lrn_parts.hpp"
 #include "engine/shared/float_rows.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
 #include "engine/shared/parallel.hpp"

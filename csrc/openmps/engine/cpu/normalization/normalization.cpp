@@ -9,8 +9,8 @@
 #include <immintrin.h>
 #endif
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/normalization_parts.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/operands.hpp"

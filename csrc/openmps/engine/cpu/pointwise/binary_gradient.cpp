@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
 

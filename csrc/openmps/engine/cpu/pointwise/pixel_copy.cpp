@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/pixels.hpp"
 
 namespace openmps::cpu {

@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/operands.hpp"
 
 namespace openmps::cpu {

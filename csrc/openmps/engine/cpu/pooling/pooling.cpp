@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/shared/float_rows.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/taps.hpp"

@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/taps.hpp"
 

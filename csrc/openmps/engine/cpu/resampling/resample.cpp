@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/shared/float_rows.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/operands.hpp"
 #include "engine/shared/sample_taps.hpp"

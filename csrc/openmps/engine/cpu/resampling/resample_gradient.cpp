@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/resampling/resample_gradient.hpp"
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/sample_taps.hpp"
 
 namespace openmps::cpu {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/operands.hpp"
 #include "engine/shared/pad_place.hpp"
 

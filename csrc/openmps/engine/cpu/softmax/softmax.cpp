@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/shared/implementations.hpp"
 #include "engine/shared/fast_math.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/log_sum_exp.hpp"
 #include "engine/shared/operands.hpp"

@@ -5,9 +5,9 @@
 
 #include "engine/cpu/convolution/onednn/conv_parts.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
-#include "engine/shared/implementations.hpp"
 
 namespace openmps::cpu {
 namespace {
