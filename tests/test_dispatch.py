@@ -121,8 +121,9 @@ def test_names_are_unique() -> None:
 
 def test_the_page_has_every_list() -> None:
     page = (ROOT / "docs/engine.md").read_text()
+    section = page.partition("\n## How the CPU engine decides\n")[2].partition("\n## ")[0]
     described = {}
-    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+    for table in re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE):
         rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
         if rows[0][1:] == ["name", "takes"]:
             entry = ""
@@ -131,6 +132,13 @@ def test_the_page_has_every_list() -> None:
                 assert takes
                 described.setdefault(entry, []).append(name.strip("`"))
     assert described == LISTS
+
+
+def test_the_page_has_every_implementation_of_cuda() -> None:
+    page = (ROOT / "docs/engine.md").read_text()
+    section = page.partition("\n### Implementations\n")[2].partition("\n### ")[0]
+    code = "".join(path.read_text() for path in (CPU.parent / "cuda").glob("*.cpp"))
+    assert set(re.findall(r"`(cuda_\w+)`", section)) == set(re.findall(r'\{"(cuda_\w+)",', code))
 
 
 @pytest.mark.parametrize("entry", LISTS)

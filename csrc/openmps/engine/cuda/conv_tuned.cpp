@@ -344,8 +344,6 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   return nullptr;
 }
 
-const char* run_transpose_tuned(const Call<TransposeProblem>&) { return "not supported yet"; }
-
 const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call) {
   const auto& [p, work] = call;
   if (const char* const reason = why_not_gradient(p, p.diff_src, work)) return reason;

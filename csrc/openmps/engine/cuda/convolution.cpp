@@ -12,7 +12,6 @@ constexpr Implementation<Call<ConvProblem>> kConvolutions[] = {
 };
 const ImplementationNames kConvolutionNames(kConvolutions);
 constexpr Implementation<Call<TransposeProblem>> kTransposes[] = {
-    {"cuda_transpose_tuned", run_transpose_tuned},
     {"cuda_transpose_loop", run_transpose_loop},
 };
 const ImplementationNames kTransposeNames(kTransposes);

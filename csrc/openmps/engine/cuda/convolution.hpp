@@ -21,7 +21,6 @@ struct WeightsCall {
 
 // conv_tuned.cpp: cuDNN and cuBLASLt, float16 and float32. Every shape is timed once.
 const char* run_conv_tuned(const Call<ConvProblem>& call);
-const char* run_transpose_tuned(const Call<TransposeProblem>& call);
 const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call);
 const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call);
 
