@@ -20,7 +20,7 @@ from pathlib import Path
 from bundle import Part, licence_names, parts
 
 TAG = "manylinux_2_34_x86_64"
-MAX_SIZE = 15e6  # bytes
+MAX_SIZE = 15.5e6  # bytes; the CUDA engine and the text of its kernels take 0.3 MB
 MAX_LICENCES = 12
 # The newest versions that the tag allows; GCC is libgcc [auditwheel, policy/manylinux-policy.json].
 NEWEST = {"GLIBC": (2, 34), "GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)}
@@ -106,7 +106,7 @@ def problems(path: Path) -> Iterator[str]:
     size = path.stat().st_size
     print(f"{path.name}: {size / 1e6:.2f} MB; libraries in MB, compressed and unpacked:")
     if size > MAX_SIZE:
-        yield f"The wheel's size ({size / 1e6:.2f} MB) is more than {MAX_SIZE / 1e6:.0f} MB."
+        yield f"The wheel's size ({size / 1e6:.2f} MB) is more than {MAX_SIZE / 1e6:.1f} MB."
     if "macosx" in path.name:  # has no bundled libraries
         return
     if path.stem.split("-")[-1] != TAG:
