@@ -82,6 +82,25 @@ def forward() -> Iterator[Row]:
         yield row("Pool", f"immense, {c}", {"src": src, "window": huge.fields()}, {"dst": wanted})
 
 
+def halves() -> Iterator[Row]:
+    """Maxima of float16, which pairs of values are compared for; negative sources show zeros beyond the edges."""
+    cases = (
+        ((2, 2), (2, 2), (0, 0)),
+        ((3, 3), (2, 2), (-1, -1)),
+        ((3, 3), (1, 2), (-2, 0)),
+        ((4, 3), (3, 1), (-1, -2)),
+    )
+    for number, (kernel, stride, start) in enumerate(cases):
+        for edge in EDGES:
+            for c in (8, 72):
+                rng = np.random.default_rng(number)
+                src = floats(rng, (2, 7, 9, c), -3, -1).astype(np.float16)
+                src[0, 3, 4, 1], src[1, 0, 0, 6], src[1, 6, 8] = np.nan, -np.inf, np.inf
+                size = (-(-7 // stride[0]), -(-9 // stride[1]))
+                window = Window(kernel, stride, start=start, edge=edge)
+                yield forward_row(f"halves {kernel} {edge} {c}", "max", src, window, size, (0, 0), 0.0, "float16")
+
+
 def forward_row(
     name: str, kind: str, src: Stored, window: Window, size: Pair, pad: Pair, error: Any, formats: str = ""
 ) -> Row:
@@ -223,6 +242,7 @@ def immense() -> Iterator[Row]:
 
 def rows() -> Iterator[Row]:
     yield from forward()
+    yield from halves()
     yield from map(gradient_row, range(240))
     for part in (choices, overlapping, immense):
         yield from part()
