@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What openmps knows of CUDA (driver, GPUs, libraries), and the folder of its disk cache.
+"""CUDA's driver, GPUs and libraries as openmps finds them, and the folder of its disk cache.
 
 The functions are in csrc/openmps/engine/cuda/report.cpp.
 """

@@ -10,8 +10,8 @@ namespace openmps::cuda {
 /// Return the folder: $XDG_CACHE_HOME/mpscnn/cuda, or ~/.cache/mpscnn/cuda; "" if neither is known.
 const std::string& cache_folder();
 
-/// Return the contents that were written for this kind and key, if they are whole. Whoever uses them may rely on the
-/// key alone: it has everything that the contents depend on.
+/// Return the contents that were written for this kind and key, if the file is whole. The key has everything that the
+/// contents depend on.
 std::optional<std::string> read_cached(const char* kind, const std::string& key);
 
 /// Keep the contents, in place of old files if the folder has more than 256 MB. Does nothing if the folder cannot be

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are written with. A kernel is a function of its arguments, a struct without pointers of the host, and
+// Building blocks of kernels. A kernel is a function of its arguments, a struct without pointers of the host, and
 // of the index of a value or of a block. NVRTC compiles it for GPUs, and the host's compiler for the engine cuda-host.
 #pragma once
 

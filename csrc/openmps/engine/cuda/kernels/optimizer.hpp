@@ -25,7 +25,7 @@ struct OptimizeArgs {
   float rate, decay, rest, beta2, rest2, epsilon;  ///< rest: 1 - decay; rest2: 1 - beta2
 };
 
-/// What the optimizer keeps of a value.
+/// Moments of a value.
 struct State {
   float momentum = 0, second_moment = 0, max_second_moment = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for the standard library, engine/memory.hpp and engine/problem/fields.hpp when NVRTC compiles a kernel: it
+// Replaces the standard library, engine/memory.hpp and engine/problem/fields.hpp when NVRTC compiles a kernel: it
 // has no standard library. Only declarations that problems and formulas use; never included by a host compiler.
 #pragma once
 
