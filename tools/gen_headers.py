@@ -6,7 +6,7 @@
     gen_headers.py --check    write nothing; list the files that would change, and exit with 1 if there are any
 
 Input:
-    tools/api/mps_api.json, mps_image_api.json, metal_api.json    Apple's declarations (of Metal: tier 1)
+    tools/api/{mps,mps_image,mps_matrix,metal}_api.json    Apple's declarations (of Metal: tier 1)
     tools/api/headers.json    the header of each name
     csrc/openmps/**/*.mm      which classes have an @implementation
 
@@ -25,12 +25,13 @@ OPENMPS = pathlib.Path("csrc/openmps")
 INCLUDE = OPENMPS / "include"
 STUBS = OPENMPS / "mps" / "not_implemented.mm"
 
-FACTS = ("mps_api.json", "mps_image_api.json", "metal_api.json")
+FACTS = ("mps_api.json", "mps_image_api.json", "mps_matrix_api.json", "metal_api.json")
 SECTIONS = ("constants", "enums", "structs", "typedefs", "protocols", "classes", "functions")
 UMBRELLAS = {
     "Metal/Metal.h": "Metal",
     "MPSCore/MPSCore.h": "MPSCore",
     "MPSImage/MPSImage.h": "MPSImage",
+    "MPSMatrix/MPSMatrix.h": "MPSMatrix",
     "MPSNDArray/MPSNDArray.h": "MPSNDArray",
     "MPSNeuralNetwork/MPSNeuralNetwork.h": "MPSNeuralNetwork",
 }
@@ -196,6 +197,8 @@ def annotated(text, nullability=None):
         return text  # both levels are nullable by convention
     if re.fullmatch(r"const id<\w+> \*", text):
         return text[:-1] + f"_Nullable *{outer}"
+    if re.fullmatch(r"MTLAutoreleased\w+ \*", text):
+        return text[:-1] + f"_Nullable *{outer}"
     if re.fullmatch(r"id<\w+> \*", text):
         return text[:-1] + f"_Nonnull *{outer}"
     if text.endswith("**"):
@@ -252,7 +255,7 @@ def emit_method(method, parent):
 def method_type(text, nullability):
     """Return a parameter type, with the keyword `nullable` for simple types."""
     text = tidy(text)
-    if is_nullable(text, nullability) and "(^)" not in text and "**" not in text:
+    if is_nullable(text, nullability) and not any(mark in text for mark in ("(^)", "**", "MTLAutoreleased")):
         return "nullable " + text
     return annotated(text, nullability)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check Objective-C headers against the API fact base (mps_api.json, mps_image_api.json, metal_api.json).
+"""Check Objective-C headers against the API fact base (the files FACTS in this folder).
 
     check_api.py INCLUDE_DIR [options]
 
@@ -29,7 +29,7 @@ from clang_ast import run_clang
 from compare import Checker
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FACTS = ("mps_api.json", "mps_image_api.json", "metal_api.json")
+FACTS = ("mps_api.json", "mps_image_api.json", "mps_matrix_api.json", "metal_api.json")
 SECTIONS = ("classes", "protocols", "enums", "structs", "functions", "typedefs", "constants")
 
 
@@ -74,7 +74,7 @@ def main(argv=None):
         "--api",
         action="append",
         metavar="JSON",
-        help="fact file(s); default: mps_api.json, mps_image_api.json and metal_api.json beside this script",
+        help="fact file(s); default: those named FACTS beside this script",
     )
     ap.add_argument(
         "--entry",

@@ -6,4 +6,6 @@
 #import <MPSImage/MPSImageConversion.h>
 #import <MPSImage/MPSImageCopy.h>
 #import <MPSImage/MPSImageKernel.h>
+#import <MPSImage/MPSImageResampling.h>
+#import <MPSImage/MPSImageTranspose.h>
 #import <MPSImage/MPSImageTypes.h>

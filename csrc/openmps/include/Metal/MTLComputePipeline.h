@@ -7,7 +7,10 @@
 
 NS_ASSUME_NONNULL_BEGIN
 
-@protocol MTLDevice, MTLFunction;
+@class MTLComputePipelineReflection;
+@protocol MTLBinding, MTLDevice, MTLFunction;
+
+typedef MTLComputePipelineReflection *MTLAutoreleasedComputePipelineReflection;
 
 @protocol MTLComputePipelineState <NSObject>  // macOS 10.11
 
@@ -30,6 +33,15 @@ NS_ASSUME_NONNULL_BEGIN
 @property (nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;  // macOS 10.14
 
 - (void)reset;
+
+@end
+
+@interface MTLComputePipelineReflection : NSObject {  // macOS 10.11
+  @protected
+    void *_Nullable _openmps;
+}
+
+@property (readonly) NSArray<id<MTLBinding>> *bindings;  // macOS 13.0
 
 @end
 

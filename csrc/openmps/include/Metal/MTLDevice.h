@@ -4,6 +4,7 @@
 #pragma once
 
 #import <Metal/OpenMPSSupport.h>
+#import <Metal/MTLComputePipeline.h>
 #import <Metal/MTLLibrary.h>
 #import <Metal/MTLPixelFormat.h>
 #import <Metal/MTLResource.h>
@@ -162,6 +163,10 @@ typedef uint64_t MTLTimestamp;
            completionHandler:(MTLNewLibraryCompletionHandler)completionHandler;
 - (nullable id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                                                       error:(NSError **)error;
+- (nullable id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+    options:(MTLPipelineOption)options
+    reflection:(MTLAutoreleasedComputePipelineReflection _Nullable *_Nullable)reflection
+    error:(NSError **)error;
 - (void)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                           completionHandler:(MTLNewComputePipelineStateCompletionHandler)completionHandler;
 - (nullable id<MTLFence>)newFence;  // macOS 10.13

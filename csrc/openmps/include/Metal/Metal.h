@@ -3,6 +3,7 @@
 
 #pragma once
 
+#import <Metal/MTLArgument.h>
 #import <Metal/MTLBlitCommandEncoder.h>
 #import <Metal/MTLBuffer.h>
 #import <Metal/MTLCommandBuffer.h>

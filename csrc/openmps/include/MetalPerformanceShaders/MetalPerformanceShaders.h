@@ -6,6 +6,7 @@
 #import <Metal/Metal.h>
 #import <MPSCore/MPSCore.h>
 #import <MPSImage/MPSImage.h>
+#import <MPSMatrix/MPSMatrix.h>
 #import <MPSNDArray/MPSNDArray.h>
 #import <MPSNeuralNetwork/MPSNeuralNetwork.h>
 
