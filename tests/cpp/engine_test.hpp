@@ -196,7 +196,7 @@ inline std::shared_ptr<ConvWeights> random_weights(Random& random, i64 out, i64 
   weights->in_channels_per_group = per_group, weights->groups = groups;
   for (i64 i = 0; i < out * kh * kw * per_group; ++i) weights->values.own().push_back(random.real(-1, 1));
   if (bias) {
-    for (i64 i = 0; i < out; ++i) weights->bias.push_back(random.real(-1, 1));
+    for (i64 i = 0; i < out; ++i) weights->bias.own().push_back(random.real(-1, 1));
   }
   return weights;
 }

@@ -3,6 +3,7 @@
 // held by the test, so that nothing may be fused or placed.
 //
 //   test_engine_fusion [seed offset]      prints "N passed, N failed"
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -424,6 +425,161 @@ void test_networks() {
   report(fused > 200 && placed > 200, "%d of 300 networks had something fused, %d something placed", fused, placed);
 }
 
+// -------------------------------------------------------------------------------------------------------- max pooling
+
+/// source -> first layer -> middle -> max pooling -> result, on the CUDA engine.
+struct FirstLayer {
+  std::shared_ptr<Engine> cuda = engine_of("cuda-host");
+  ImageView source = image(2, 40, 38, 3), middle = image(2, 20, 19, 64), result = image(2, 10, 10, 64);
+  ConvProblem conv;
+  PoolProblem pool;
+  std::vector<Command> between;
+  std::vector<std::shared_ptr<Memory>> held;
+
+  FirstLayer() {
+    Random random(3);
+    conv.src = source, conv.dst = middle;
+    conv.weights = random_weights(random, 64, 7, 7, 3, 1, true);
+    conv.window = {.kernel_h = 7, .kernel_w = 7, .stride_h = 2, .stride_w = 2, .start_h = -3, .start_w = -3};
+    conv.neuron = relu();
+    pool.src = middle, pool.dst = result;
+    pool.window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .start_h = -1, .start_w = -1};
+    held = {result.memory};
+    std::vector<std::uint16_t> values(static_cast<std::size_t>(source.size()));
+    for (auto& value : values) value = float_to_half(static_cast<float>(random.real(-1, 1)));
+    const HostAccess access(source.memory, HostAccess::Mode::write);
+    std::memcpy(access.data(), values.data(), values.size() * sizeof(std::uint16_t));
+  }
+
+  ImageView image(i64 n, i64 h, i64 w, i64 c) const {
+    const auto bytes = static_cast<std::size_t>(n * h * w * c) * 2;
+    return dense_view(Memory::lazy(cuda, bytes, cuda->image_storage()), n, h, w, c, Format::float16);
+  }
+  /// Hand the memory that is not held over to the commands.
+  std::vector<Command> commands() {
+    std::vector<Command> list = {{conv, "conv"}};
+    for (Command& command : between) list.push_back(std::move(command));
+    list.push_back({pool, "pool"});
+    source = middle = result = {}, conv = {}, pool = {};
+    return list;
+  }
+};
+
+void expect_pooled(const char* what, const std::function<void(FirstLayer&)>& change, bool is_fused) {
+  FirstLayer parts;
+  change(parts);
+  const auto list = parts.commands();
+  const auto plan = make_plan(*parts.cuda, list, true);
+  bool has_both = false;
+  for (const auto& step : plan->steps) has_both = has_both || step.commands.size() == 2;
+  report(has_both == is_fused, "%s: pooling is %s", what, has_both ? "fused" : "not fused");
+  report(make_plan(cpu_engine(), list, true)->steps.size() == list.size(), "%s: the CPU engine fuses no pooling", what);
+}
+
+std::vector<float> results_of(bool is_fused) {
+  FirstLayer parts;
+  const auto result = parts.result.memory, middle = is_fused ? nullptr : parts.middle.memory;
+  const auto count = static_cast<std::size_t>(parts.result.size());
+  const auto list = parts.commands();
+  const std::string error = execute(*parts.cuda, list).sentence;
+  report(error.empty(), "first layer: %s", error.c_str());
+  const HostAccess access(result, HostAccess::Mode::read);
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = half_to_float(reinterpret_cast<const std::uint16_t*>(access.data())[i]);
+  return values;
+}
+
+void test_pooling() {
+  expect_pooled("first layer", [](FirstLayer&) {}, true);
+  expect_pooled("a middle that others know", [](FirstLayer& p) { p.held.push_back(p.middle.memory); }, false);
+  expect_pooled(
+      "source and result that may be one array", [](FirstLayer& p) { p.held.push_back(p.source.memory); }, false);
+  expect_pooled("no activation", [](FirstLayer& p) { p.conv.neuron = {}; }, false);
+  expect_pooled("a slope", [](FirstLayer& p) { p.conv.neuron.a = 0.1f; }, false);
+  expect_pooled("a mean", [](FirstLayer& p) { p.pool.type = PoolType::average; }, false);
+  expect_pooled("another window of the pooling", [](FirstLayer& p) { p.pool.window.kernel_h = 2; }, false);
+  expect_pooled("another stride", [](FirstLayer& p) { p.conv.window.stride_w = 1; }, false);
+  expect_pooled("windows outside", [](FirstLayer& p) { p.pool.window.start_h = -3; }, false);
+  expect_pooled(
+      "a part of the middle",
+      [](FirstLayer& p) { p.pool.src = p.middle.region(0, 0, 19, 19), p.pool.dst = p.result.region(0, 0, 9, 10); },
+      false);
+  expect_pooled(
+      "a source that changes before",
+      [](FirstLayer& p) {
+        const ImageView other = p.image(2, 40, 38, 3);
+        p.between.push_back({NeuronProblem{other, p.source, relu()}, "overwrites"});
+      },
+      false);
+  const std::vector<float> fused = results_of(true), apart = results_of(false);
+  float worst = 0, most = 0;
+  for (std::size_t i = 0; i < fused.size(); ++i) {
+    worst = std::fmax(worst, std::fabs(fused[i] - apart[i]));
+    most = std::fmax(most, apart[i]);
+  }
+  report(most > 1 && worst <= most * 0x1p-10f, "first layer: off by %g of %g", worst, most);
+}
+
+// --------------------------------------------------------------------------------------------------------------- sums
+
+/// source -> sum along one axis -> middle -> sum along the other -> result, on the CUDA engine.
+void expect_summed(const char* what, const std::function<void(ReduceProblem&, ReduceProblem&)>& change, bool is_fused) {
+  const std::shared_ptr<Engine> cuda = engine_of("cuda-host");
+  const auto image = [&](i64 h, i64 w) {
+    return dense_view(Memory::lazy(cuda, static_cast<std::size_t>(2 * h * w * 16) * 4, cuda->image_storage()), 2, h, w,
+                      16);
+  };
+  ReduceProblem first, next;
+  first.src = image(5, 7), first.dst = image(5, 1), first.axis = ReduceAxis::row;
+  next.dst = image(1, 1), next.axis = ReduceAxis::column;
+  first.type = next.type = ReduceType::sum;
+  first.scale = 0.5, next.scale = 0.25;
+  next.src = first.dst;
+  change(first, next);
+  std::vector<Command> list = {{first, "first"}, {next, "next"}};
+  first = next = {};
+  const auto plan = make_plan(*cuda, list, true);
+  report((plan->steps.size() == 1) == is_fused, "%s: sums are %zu steps", what, plan->steps.size());
+  report(make_plan(cpu_engine(), list, true)->steps.size() == 2, "%s: the CPU engine fuses no sums", what);
+  if (!is_fused) return;
+  const auto result = std::get<ReduceProblem>(list[1].problem).dst.memory;
+  {
+    const HostAccess access(std::get<ReduceProblem>(list[0].problem).src.memory, HostAccess::Mode::write);
+    for (std::size_t i = 0; i < 2 * 5 * 7 * 16; ++i)
+      reinterpret_cast<float*>(access.data())[i] = static_cast<float>(i % 16 + i / (5 * 7 * 16));
+  }
+  const std::string error = execute(*cuda, list).sentence;
+  report(error.empty(), "%s: %s", what, error.c_str());
+  const HostAccess access(result, HostAccess::Mode::read);
+  for (std::size_t i = 0; i < 2 * 16; ++i) {
+    const float found = reinterpret_cast<const float*>(access.data())[i];
+    const float wanted = 0.125f * 35 * static_cast<float>(i % 16 + i / 16);
+    report(found == wanted, "%s: sum %zu is %g, not %g", what, i, double{found}, double{wanted});
+  }
+}
+
+void test_sums() {
+  using P = ReduceProblem;
+  expect_summed("rows, then columns", [](P&, P&) {}, true);
+  expect_summed(
+      "columns, then rows",
+      [](P& first, P& next) {
+        first.dst.h = 1, first.dst.w = 7, first.dst.h_stride = first.dst.n_stride = 7 * 16;
+        first.dst.memory =
+            Memory::lazy(engine_of("cuda-host"), 2 * 7 * 16 * 4, engine_of("cuda-host")->image_storage());
+        first.axis = ReduceAxis::column, next.axis = ReduceAxis::row, next.src = first.dst;
+      },
+      true);
+  expect_summed("a max", [](P& first, P&) { first.type = ReduceType::max; }, false);
+  expect_summed("a part of the rows", [](P& first, P& next) { first.dst.h = next.src.h = 4; }, false);
+  expect_summed("a part of the sums", [](P&, P& next) { next.src.h = 4; }, false);
+  std::shared_ptr<Memory> known;
+  expect_summed("a middle that others know", [&](P& first, P&) { known = first.dst.memory; }, false);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_what_is_fused, test_keys, test_networks}); }
+int main(int argc, char** argv) {
+  return run_tests(argc, argv, {test_what_is_fused, test_keys, test_networks, test_pooling, test_sums});
+}

@@ -58,8 +58,10 @@ void test_memory() {
 
   const auto huge = Memory::lazy(engine, engine->working_set_limit() + 1);
   const Failure failure = execute(*engine, {{BufferFillProblem{huge, 0, 1, 0}, "Fill \"x\""}});
-  report(failure.sentence == "Fill \"x\": the device is out of memory.", "sentence for memory is '%s'",
-         failure.sentence.c_str());
+  report(failure.sentence == "Fill \"x\": the device is out of memory: " + std::to_string(huge->size()) +
+                                 " bytes were requested, " + std::to_string(engine->memory_use().allocated) +
+                                 " bytes are in use.",
+         "sentence for memory is '%s'", failure.sentence.c_str());
   report(failure.code == FailureCode::out_of_memory, "the code of that failure");
   bool later = false;
   execute(*engine, {{BufferFillProblem{huge, 0, 1, 0}, ""}, {HostTask{[&] { later = true; }}, ""}});
@@ -183,7 +185,7 @@ void test_fields() {
 }
 
 /// An engine that solves only convolutions: the processor solves everything else.
-class Declining final : public Engine {
+class Declining : public Engine {
  public:
   const char* name() const override { return "declining"; }
   std::string device_name() const override { return "declining device"; }
@@ -262,8 +264,112 @@ void test_plans() {
          "the cache of plans is bounded");
 }
 
+/// An engine that computes results again for late readers.
+class Recomputing final : public Declining {
+ public:
+  bool recomputes() const override { return true; }
+  bool try_run(const Problem& problem) override { return cpu_engine().try_run(problem); }
+};
+
+enum class Between : std::uint8_t { nothing, write, host_task };
+
+/// Two activations in a row whose results are read at once and, like their source, after many others.
+std::vector<Command> late_readers(const std::shared_ptr<Engine>& engine, const ImageView& input,
+                                  const ImageView& output, Between between) {
+  const auto image = [&] {
+    ImageView view = input;
+    view.memory = Memory::lazy(engine, input.memory->size());
+    return view;
+  };
+  const auto neuron = [](NeuronType type) {
+    Neuron result;
+    result.type = type, result.a = result.b = 1;
+    return result;
+  };
+  std::vector<Command> commands;
+  const auto add = [&](Problem problem) { commands.push_back({std::move(problem), ""}); };
+  const ImageView first = image(), second = image(), start = image();
+  add(NeuronProblem{input, first, neuron(NeuronType::tanh)});
+  add(NeuronProblem{first, second, neuron(NeuronType::relu)});
+  add(NeuronProblem{second, start, neuron(NeuronType::sigmoid)});
+  if (between == Between::host_task) add(HostTask{[] {}});
+  std::vector<ImageView> terms;
+  for (int i = 0; i < 5; ++i) {
+    terms.push_back(image());
+    add(NeuronProblem{start, terms.back(), neuron(i % 2 ? NeuronType::absolute : NeuronType::tanh)});
+  }
+  while (terms.size() > 1) {
+    const ImageView sum = image();
+    add(BinaryProblem{{terms[0]}, {terms[1]}, sum, {}});
+    terms.erase(terms.begin(), terms.begin() + 2);
+    terms.push_back(sum);
+  }
+  const ImageView gradient = image();
+  if (between == Between::write) add(NeuronProblem{terms[0], input, {}});
+  add(NeuronGradientProblem{{terms[0]}, {second}, gradient, neuron(NeuronType::sigmoid)});
+  add(NeuronGradientProblem{{gradient}, {first}, output, neuron(NeuronType::relu)});
+  return commands;
+}
+
+/// What results that are computed again save, and when they are not.
+void test_recomputation() {
+  const auto engine = std::make_shared<Recomputing>();
+  constexpr i64 kSide = 64;
+  constexpr std::size_t kBytes = kSide * kSide * kSide * sizeof(float);
+  const auto image = [&] {
+    return ImageView{.memory = Memory::lazy(engine, kBytes),
+                     .h = kSide,
+                     .w = kSide,
+                     .c = kSide,
+                     .n_stride = kSide * kSide * kSide,
+                     .h_stride = kSide * kSide,
+                     .w_stride = kSide};
+  };
+  const auto again = [](const Plan& plan) {
+    std::vector<std::uint32_t> commands;
+    for (const auto& step : plan.steps)
+      if (step.is_again) commands.push_back(step.commands.front());
+    return commands;
+  };
+  const auto fill = [](const ImageView& view) {
+    Random random(8);
+    auto* const values = reinterpret_cast<float*>(view.memory->data());
+    for (i64 i = 0; i < view.size(); ++i) values[i] = random.real(-2, 2);
+  };
+  for (const Between between : {Between::nothing, Between::write, Between::host_task}) {
+    const ImageView input = image(), output = image(), expected = image();
+    fill(input);
+    const auto plain = late_readers(engine, input, expected, between);
+    const auto without = make_plan(cpu_engine(), plain, /*fused=*/false);
+    const std::string first_error = execute(*engine, plain, without).sentence;
+    fill(input);
+    const auto commands = late_readers(engine, input, output, between);
+    const auto plan = make_plan(*engine, commands, /*fused=*/false);
+    const std::string error = execute(*engine, commands, plan).sentence;
+    report(error.empty() && first_error.empty(), "lists with late readers run: %s", error.c_str());
+    report(std::memcmp(output.memory->data(), expected.memory->data(), kBytes) == 0,
+           "results that are computed again are equal to the last bit");
+    report(again(*without).empty(), "other engines compute once");
+    const auto found = again(*plan);
+    using Commands = std::vector<std::uint32_t>;
+    switch (between) {
+      case Between::nothing:
+        report(found == Commands{0, 1}, "both activations run again, in order: %zu", found.size());
+        report(without->arena_bytes == 8 * kBytes && plan->arena_bytes == 6 * kBytes, "their memory is free: %zu, %zu",
+               without->arena_bytes / kBytes, plan->arena_bytes / kBytes);
+        break;
+      case Between::write:
+        report(found == Commands{1}, "a source that is written in between is not read again: %zu", found.size());
+        break;
+      case Between::host_task: report(found.empty(), "a host task may write anything: %zu", found.size()); break;
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv, {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans});
+  return run_tests(
+      argc, argv,
+      {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans, test_recomputation});
 }

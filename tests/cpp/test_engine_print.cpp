@@ -35,7 +35,7 @@ void test_images() {
 void test_values() {
   auto weights = std::make_shared<ConvWeights>();
   weights->out_channels = 8, weights->kernel_h = 3, weights->kernel_w = 2, weights->in_channels_per_group = 4;
-  weights->groups = 2, weights->bias.resize(8);
+  weights->groups = 2, weights->bias.own().resize(8);
   ConvProblem conv;
   conv.weights = weights;
   conv.neuron.type = NeuronType::prelu;

@@ -137,8 +137,9 @@ void test_two_phases() {
   const auto memory = device_memory(64), other = device_memory(64);
   const std::vector<Command> first = {{BufferFillProblem{memory, 0, 64, 1}, "fill"}};
   const std::vector<Command> second = {{BufferCopyProblem{memory, other, 0, 0, 64}, "copy"}};
-  Execution one = start(split(), first);
-  Execution two = start(split(), second);
+  std::shared_ptr<void> stream;
+  Execution one = Execution::start(split(), first, stream);
+  Execution two = Execution::start(split(), second, stream);
   report(!one.is_done() && !two.is_done(), "start() returns before the work is done");
   report(!two.wait() && two.is_done() && !one.wait(), "wait() ends both");
   report(HostAccess(other, HostAccess::Mode::read).data()[63] == std::byte{1}, "lists run in order");
@@ -157,7 +158,9 @@ void test_failures() {
   const Failure failure = execute(split(), {{BufferCopyProblem{memory, memory, 0, 32, 32}, "first"},
                                             {BufferFillProblem{huge, 0, 1, 0}, "second"},
                                             {BufferFillProblem{memory, 0, 64, 9}, "third"}});
-  report(failure.code == FailureCode::out_of_memory && failure.sentence == "second: the device is out of memory.",
+  report(failure.code == FailureCode::out_of_memory &&
+             failure.sentence.starts_with("second: the device is out of memory: " + std::to_string(huge->size()) +
+                                          " bytes were requested, "),
          "the failed command is named: '%s'", failure.sentence.c_str());
   report(HostAccess(memory, HostAccess::Mode::read).data()[0] == std::byte{5}, "commands behind it are not run");
   report(!execute(split(), {{BufferFillProblem{memory, 0, 64, 9}, "later"}}), "later lists run");
@@ -181,7 +184,8 @@ void test_arena() {
     commands = {{first, "first"}, {second, "second"}};
   }
   report(plan_for(split(), commands)->arena_bytes > 0, "temporary memory is placed");
-  Execution execution = start(split(), commands);
+  std::shared_ptr<void> stream;
+  Execution execution = Execution::start(split(), commands, stream);
   report(!execution.wait(), "a list with temporary memory");
   values.assign(64, 6.0f);
   report(floats_in(out) == values, "its result");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between formats for every value; buffers on every engine.
+// Conversions between formats for every value; buffers and loaded weights on every engine.
 //
 //   test_engine_values [seed offset]      prints "N passed, N failed"
 #include "engine/shared/rows.hpp"
@@ -81,6 +81,72 @@ void test_buffers() {
   }
 }
 
+/// A 1 x 1 convolution with weights that commands have loaded is that with the same weights of the host, and the host
+/// reads what was loaded. Buffers that the host asks for keep their contents.
+void test_loaded_weights(const char* name, bool round_to_half, bool has_bias) {
+  const auto engine = engine_of(name);
+  constexpr i64 kOutputs = 40, kInputs = 24, kPixels = 7;
+  Random random(17);
+  const auto given = random_weights(random, kOutputs, 1, 1, kInputs, 1, has_bias);
+  const auto buffer = [&](const std::vector<float>& values) {
+    auto memory = Memory::lazy_buffer(engine, (values.size() + 1) * sizeof(float));
+    memory->clear();
+    if (!values.empty()) memory->upload(sizeof(float), values.size() * sizeof(float), values.data());
+    return memory;
+  };
+  const auto values = buffer(given->values.own()), bias = buffer(given->bias.own());
+  const auto loaded = std::make_shared<ConvWeights>();
+  loaded->out_channels = kOutputs, loaded->kernel_h = loaded->kernel_w = 1, loaded->in_channels_per_group = kInputs;
+  loaded->values = Floats::await(given->values.size());
+  if (has_bias) loaded->bias = Floats::await(given->bias.size());
+  if (round_to_half)
+    for (float& value : given->values.own()) value = half_to_float(float_to_half(value));
+  const auto image = [&](i64 channels) {
+    ImageView view;
+    view.memory = Memory::lazy_image(engine, static_cast<std::size_t>(kPixels * channels) * sizeof(float));
+    view.w = kPixels, view.c = view.w_stride = channels, view.h_stride = view.n_stride = kPixels * channels;
+    return view;
+  };
+  const ImageView src = image(kInputs), first = image(kOutputs), second = image(kOutputs);
+  std::vector<float> pixels(kPixels * kInputs), results[2];
+  for (float& value : pixels) value = random.real(-1, 1);
+  src.memory->upload(0, pixels.size() * sizeof(float), pixels.data());
+  ChannelValues from_bias;
+  if (has_bias) from_bias = {bias, sizeof(float)};
+  const std::string error =
+      execute(*engine, {{LoadWeightsProblem{{values, sizeof(float)}, from_bias, loaded, round_to_half}, "load"},
+                        {BufferFillProblem{values, 0, values->size(), 1}, "values change later"},
+                        {ConvProblem{src, first, loaded, {}, {}, 1, false, {}, {}}, "loaded"},
+                        {ConvProblem{src, second, given, {}, {}, 1, false, {}, {}}, "given"}})
+          .sentence;
+  for (int i = 0; i < 2; ++i) {
+    results[i].resize(kPixels * kOutputs);
+    (i ? second : first).memory->download(0, results[i].size() * sizeof(float), results[i].data());
+  }
+  const auto same = [](const Floats& a, const Floats& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  };
+  const bool ok = error.empty() && results[0] == results[1] && results[0][5] != 0;
+  report(ok, "loaded weights of engine %s, rounded %d, bias %d: %s", name, round_to_half, has_bias, error.c_str());
+  report(same(loaded->values, given->values) && same(loaded->bias, given->bias), "%s: weights on the host", name);
+  const std::byte* const filled = values->data();
+  const bool is_filled = std::all_of(filled, filled + values->size(), [](std::byte b) { return b == std::byte{1}; });
+  report(is_filled && values->storage() == Storage::host, "%s: a buffer that the host asks for", name);
+  execute(*engine, {{BufferFillProblem{values, 4, 4, 2}, "fill"}});
+  report(values->data() == filled && filled[5] == std::byte{2} && filled[8] == std::byte{1}, "%s: and uses", name);
+}
+void test_all_loaded_weights() {
+  std::vector<const char*> names = {"cpu", "split"};
+  try {
+    engine_of("cuda-host");
+    names.push_back("cuda-host");
+  } catch (const std::runtime_error&) {  // this build has no kernels for it
+  }
+  for (const char* const name : names)
+    for (const bool round_to_half : {false, true})
+      for (const bool has_bias : {false, true}) test_loaded_weights(name, round_to_half, has_bias);
+}
+
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_half, test_buffers}); }
+int main(int argc, char** argv) { return run_tests(argc, argv, {test_half, test_buffers, test_all_loaded_weights}); }

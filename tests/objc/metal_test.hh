@@ -111,6 +111,8 @@ inline int alive() {
   for (NSString *name in
        [NSArray arrayWithObjects:@"MTLCommandBufferOnEngine", @"MTLCommandQueueOnEngine", @"MTLBufferOnEngine",
                                  @"MTLTextureOnEngine", @"MTLBlitCommandEncoderOnEngine", @"MTLHeapOnEngine",
+                                 @"MTLLibraryOnEngine", @"MTLFunctionOnEngine", @"MTLComputePipelineStateOnEngine",
+                                 @"MTLComputeCommandEncoderOnEngine", @"MTLFunctionConstantValues",
                                  @"MTLSharedEventOnEngine", @"MTLSharedEventListener", @"MTLTextureDescriptor",
                                  @"MTLHeapDescriptor", @"MPSImage", @"MPSImageDescriptor", @"MPSTemporaryImage",
                                  @"MPSState", @"MPSStateResourceList", @"MPSCommandBuffer", nil]) {

@@ -2,7 +2,9 @@
 // Failure: the reason why an engine did not complete a list of commands.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -24,6 +26,20 @@ class EngineError : public std::runtime_error {
  private:
   FailureCode code_;
 };
+
+/// Thrown by the allocators of engines. Its sentence needs no allocation.
+class OutOfMemory : public std::bad_alloc {
+ public:
+  /// `requested`: bytes of the block that is not available. `in_use`: bytes that the allocator has given out.
+  OutOfMemory(std::uint64_t requested, std::uint64_t in_use) noexcept;
+  const char* what() const noexcept override { return sentence_.data(); }
+
+ private:
+  std::array<char, 128> sentence_;
+};
+
+/// Return the sentence of an OutOfMemory, a general one for other exceptions.
+const char* sentence_of(const std::bad_alloc& error) noexcept;
 
 /// The first failure of a list.
 struct Failure {

@@ -21,11 +21,26 @@ std::shared_ptr<Memory> Memory::lazy_image(std::shared_ptr<Engine> engine, std::
   return lazy(std::move(engine), bytes, storage);
 }
 
+std::shared_ptr<Memory> Memory::lazy_buffer(std::shared_ptr<Engine> engine, std::size_t bytes) {
+  const Storage storage = engine->buffer_storage();
+  auto memory = lazy(std::move(engine), bytes, storage);
+  memory->moves_ = storage == Storage::device;
+  return memory;
+}
+
 std::shared_ptr<Memory> Memory::wrap(void* data, std::size_t bytes, std::function<void()> release) {
   std::shared_ptr<Memory> memory(new Memory);
   memory->release_ = std::move(release);
   memory->data_.store(static_cast<std::byte*>(data), std::memory_order_release);
   memory->bytes_ = bytes;
+  return memory;
+}
+
+std::shared_ptr<Memory> Memory::wrap_device(std::shared_ptr<Engine> engine, std::byte* address, std::size_t bytes,
+                                            std::function<void()> release) {
+  auto memory = lazy(std::move(engine), bytes, Storage::device);
+  memory->release_ = std::move(release);
+  memory->place(address);
   return memory;
 }
 
@@ -50,7 +65,9 @@ Memory::~Memory() {
 }
 
 std::byte* Memory::data() {
-  if (storage() == Storage::device)
+  if (moves_)
+    move_to_host();
+  else if (storage() == Storage::device)
     throw std::logic_error("memory of a device was used as if the host could reach it.");
   return address();
 }
@@ -77,6 +94,27 @@ const std::shared_ptr<void>& Memory::derived(const std::function<std::shared_ptr
   return derived_;
 }
 
+void Memory::move_to_host() {
+  if (storage() == Storage::host) return;
+  engine_->while_idle([&] {
+    const std::lock_guard lock(mutex_);
+    if (storage() == Storage::host) return;
+    std::byte* const before = data_.load(std::memory_order_relaxed);
+    if (before) {
+      std::byte* const now = engine_->allocate(bytes_ ? bytes_ : 1, Storage::host);
+      try {
+        engine_->download(now, before, bytes_);
+      } catch (...) {
+        engine_->deallocate(now, bytes_ ? bytes_ : 1, Storage::host);
+        throw;
+      }
+      data_.store(now, std::memory_order_release);
+      engine_->deallocate(before, bytes_ ? bytes_ : 1, Storage::device);
+    }
+    storage_.store(Storage::host, std::memory_order_release);
+  });
+}
+
 void Memory::separate_cpu_copy(std::byte fill) { cpu_fill_ = fill; }
 
 std::byte* Memory::cpu_data() {
@@ -97,18 +135,40 @@ void Memory::copy_to_gpu(std::size_t offset, std::size_t bytes) {
   if (cpu_fill_) upload(offset, bytes, cpu_data() + offset);
 }
 
-void Memory::download(std::size_t offset, std::size_t bytes, void* to) {
-  if (storage() == Storage::host)
-    std::memcpy(to, data() + offset, bytes);
+/// Call `use` while the block does not move.
+template <class Use>
+void Memory::while_placed(const Use& use) {
+  if (moves_)
+    engine_->while_placed(use);
   else
-    engine()->download(to, address() + offset, bytes);
+    use();
+}
+
+void Memory::download(std::size_t offset, std::size_t bytes, void* to) {
+  while_placed([&] {
+    if (storage() == Storage::host)
+      std::memcpy(to, address() + offset, bytes);
+    else
+      engine()->download(to, address() + offset, bytes);
+  });
 }
 
 void Memory::upload(std::size_t offset, std::size_t bytes, const void* from) {
-  if (storage() == Storage::host)
-    std::memcpy(data() + offset, from, bytes);
-  else
-    engine()->upload(address() + offset, from, bytes);
+  while_placed([&] {
+    if (storage() == Storage::host)
+      std::memcpy(address() + offset, from, bytes);
+    else
+      engine()->upload(address() + offset, from, bytes);
+  });
+}
+
+void Memory::clear() {
+  while_placed([&] {
+    if (storage() == Storage::host)
+      std::memset(address(), 0, bytes_);
+    else
+      engine()->clear(address(), bytes_);
+  });
 }
 
 HostAccess::HostAccess(std::shared_ptr<Memory> memory, std::size_t offset, std::size_t bytes, Mode mode) noexcept

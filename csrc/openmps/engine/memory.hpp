@@ -35,8 +35,14 @@ class Memory {
                                       Storage storage = Storage::host);
   /// The same, in the storage of the engine's images.
   static std::shared_ptr<Memory> lazy_image(std::shared_ptr<Engine> engine, std::size_t bytes);
+  /// The same, in the engine's storage of buffers that the program shares with it. A block in device memory moves to
+  /// the host's when data() is first called.
+  static std::shared_ptr<Memory> lazy_buffer(std::shared_ptr<Engine> engine, std::size_t bytes);
   /// Wrap the caller's host memory; `release` (may be empty) runs when the last owner releases it, on any thread.
   static std::shared_ptr<Memory> wrap(void* data, std::size_t bytes, std::function<void()> release);
+  /// The same for memory of the engine's device that another library allocated.
+  static std::shared_ptr<Memory> wrap_device(std::shared_ptr<Engine> engine, std::byte* address, std::size_t bytes,
+                                             std::function<void()> release);
   /// Make a part of another block; it keeps that block alive and allocates with it. `release` as in wrap().
   static std::shared_ptr<Memory> part(std::shared_ptr<Memory> parent, std::size_t offset, std::size_t bytes,
                                       std::function<void()> release = {});
@@ -47,14 +53,16 @@ class Memory {
 
   /// Return the first byte in the engine's address space; allocates. Throws std::bad_alloc.
   std::byte* address();
-  /// Return the first byte in the host's address space; allocates. Throws std::bad_alloc, and std::logic_error for
-  /// device memory, which needs a HostAccess.
+  /// Return the first byte in the host's address space; allocates. The block does not move afterwards. Throws
+  /// std::bad_alloc, and std::logic_error for device memory that does not move, which needs a HostAccess.
   std::byte* data();
   std::size_t size() const { return bytes_; }
-  Storage storage() const { return parent_ ? parent_->storage() : storage_; }
+  Storage storage() const { return parent_ ? parent_->storage() : storage_.load(std::memory_order_acquire); }
   bool is_allocated() const;
-  /// Return the engine passed to lazy(); null for other memory.
+  /// Return the engine passed to lazy() or wrap_device(); null for other memory.
   const Engine* owner() const { return engine_.get(); }
+  /// Return whether the bytes are the owner's and this block's alone: it is neither wrapped memory nor a part.
+  bool is_allocated_by_owner() const { return engine_ && !release_; }
   /// Return the block that this one is a part of, or this one.
   Memory& root() { return parent_ ? parent_->root() : *this; }
   /// Keep what an engine derives from the caller's memory; `make` makes it on the first call. It is destroyed before
@@ -63,6 +71,8 @@ class Memory {
   /// Copy a range to or from the host. Throws like address(), and std::runtime_error if the device fails.
   void download(std::size_t offset, std::size_t bytes, void* to);
   void upload(std::size_t offset, std::size_t bytes, const void* from);
+  /// Set all bytes to zero. Throws likewise.
+  void clear();
 
   /// Set the address of unallocated memory of lazy() to `data`, which remains the caller's, until displace(). No other
   /// thread may use the memory meanwhile.
@@ -82,9 +92,13 @@ class Memory {
  private:
   Memory() = default;
   Engine* engine() const { return parent_ ? parent_->engine() : engine_.get(); }
+  void move_to_host();
+  template <class Use>
+  void while_placed(const Use& use);
 
-  std::shared_ptr<Engine> engine_;  ///< set for lazy()
-  Storage storage_ = Storage::host;
+  std::shared_ptr<Engine> engine_;  ///< set for lazy() and wrap_device()
+  std::atomic<Storage> storage_ = Storage::host;
+  bool moves_ = false;              ///< of lazy_buffer(): to the host; no block is a part of it
   std::shared_ptr<Memory> parent_;  ///< set for part()
   std::size_t offset_ = 0;
   std::function<void()> release_;

@@ -54,36 +54,8 @@ void check_no_options(MTLBlitOption options) {
 
 @implementation MTLBlitCommandEncoderOnEngine
 
-// A command buffer refuses to commit until its encoder has ended, as under Metal's validation.
-
-OPENMPS_LABEL
-OPENMPS_UNKNOWN_SELECTORS
-
-- (openmps::Recorder &)openmps_recording {
-  if (_ended) openmps::raise_usage(@"MTLBlitCommandEncoder: endEncoding has been called already.");
-  return [_buffer.get() openmps_openRecorder];
-}
-
-- (id<MTLDevice>)device {
-  return [_buffer.get() device];
-}
-
-- (void)endEncoding {
-  [self openmps_recording];
-  _ended = YES;
-  _buffer.get()->_encoderOpen = NO;
-}
-
-- (void)insertDebugSignpost:(NSString *)string {
-  (void)string;
-}
-
-- (void)pushDebugGroup:(NSString *)string {
-  [_buffer.get() pushDebugGroup:string];
-}
-
-- (void)popDebugGroup {
-  [_buffer.get() popDebugGroup];
+- (const char *)openmps_name {
+  return "MTLBlitCommandEncoder";
 }
 
 - (void)synchronizeResource:(id<MTLResource>)resource {
@@ -309,16 +281,6 @@ OPENMPS_UNKNOWN_SELECTORS
   problem.dst_offset = destinationOffset;
   problem.bytes = size;
   recorder.append(std::move(problem), "MTLBlitCommandEncoder copyFromBuffer:toBuffer:");
-}
-
-- (void)updateFence:(id<MTLFence>)fence {
-  if (fence == nil) openmps::raise_argument(@"MTLBlitCommandEncoder: fence is nil.");
-  [self openmps_recording];
-}
-
-- (void)waitForFence:(id<MTLFence>)fence {
-  if (fence == nil) openmps::raise_argument(@"MTLBlitCommandEncoder: fence is nil.");
-  [self openmps_recording];
 }
 
 @end

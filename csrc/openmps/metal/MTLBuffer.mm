@@ -10,7 +10,7 @@ namespace openmps {
 std::shared_ptr<Memory> new_buffer_memory(const std::shared_ptr<Engine> &engine, NSUInteger bytes,
                                           MTLResourceOptions options) {
   const bool is_private = ((options >> MTLResourceStorageModeShift) & 0xf) == MTLStorageModePrivate;
-  return is_private ? Memory::lazy_image(engine, bytes) : Memory::lazy(engine, bytes);
+  return is_private ? Memory::lazy_image(engine, bytes) : Memory::lazy_buffer(engine, bytes);
 }
 
 MTLBufferOnEngine *new_buffer(id<OpenMPSDevice> device, std::shared_ptr<Memory> memory, MTLResourceOptions options,
@@ -38,11 +38,14 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length, MTL
 - (const std::shared_ptr<openmps::Memory> &)openmps_memory {
   if (_clearFirst) {
     openmps::touch(_memory, @"MTLBuffer");
-    std::call_once(_cleared, [&] {
-      const openmps::HostAccess access(_memory, openmps::HostAccess::Mode::write);
-      if (access.data()) std::memset(access.data(), 0, _memory->size());
-    });
+    std::call_once(_cleared, [&] { openmps::clear_memory(_memory); });
   }
+  return _memory;
+}
+
+- (const std::shared_ptr<openmps::Memory> &)openmps_memoryToFill {
+  openmps::touch(_memory, @"MTLBuffer");
+  std::call_once(_cleared, [] {});
   return _memory;
 }
 
@@ -52,6 +55,7 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length, MTL
 
 - (void *)contents {
   if ([self storageMode] == MTLStorageModePrivate) return nullptr;
+  openmps::touch_cpu(_memory, @"MTLBuffer");  // before it is cleared: it may move
   return openmps::touch_cpu([self openmps_memory], @"MTLBuffer");
 }
 

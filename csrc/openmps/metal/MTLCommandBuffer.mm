@@ -4,6 +4,9 @@
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 
+#import "mps/MPSImage+Engine.hh"
+
+#include "engine/engine.hpp"
 #include "engine/problem/problem.hpp"
 #include "metal/process_end.hpp"
 
@@ -11,6 +14,17 @@ NSErrorDomain const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain"
 NSErrorUserInfoKey const MTLCommandBufferEncoderInfoErrorKey = @"MTLCommandBufferEncoderInfoErrorKey";
 
 using openmps::Progress;
+
+/// Commands that other command buffers of the queue can encode again.
+@interface OpenMPSRecordedCommands : NSObject {
+ @public
+  std::shared_ptr<openmps::RepeatedList> _list;
+  openmps::Ref<MTLCommandQueueOnEngine *> _queue;
+}
+@end
+
+@implementation OpenMPSRecordedCommands
+@end
 
 @implementation MTLCommandBufferOnEngine
 
@@ -120,6 +134,7 @@ OPENMPS_UNKNOWN_SELECTORS
           submission->failure = {openmps::FailureCode::internal, [sentence UTF8String]};
       }
     });
+  _submission->repeated = _recorder->take_repeated();
   _submission->commands = _recorder->take_commands();
   _submission->at_completion = _recorder->take_at_completion();
   const openmps::Ref<MTLCommandBufferOnEngine *> keep(self);
@@ -191,7 +206,9 @@ OPENMPS_UNKNOWN_SELECTORS
     return;
   }
   if (!_recorder->completion()->is_done()) [self openmps_requireThread:"waiting"];
-  if (!_queue.get()->_queue->run_claimed(*_submission)) _submission->wait_for(stage);
+  if (_queue.get()->_queue->run_claimed(*_submission)) return;
+  if (stage == openmps::Submission::finished) _queue.get()->_queue->wait_for_engine(*_submission);
+  _submission->wait_for(stage);
 }
 
 /// Call `check` when the work is done, which reads or writes the memory. A sentence that it returns makes the command
@@ -200,6 +217,36 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::check_offered(self, _cmd);
   [self openmps_requireUncommitted:"useMemory:length:check:"];
   _memoryChecks.push_back({memory, length, check});
+}
+
+- (BOOL)recordsCommands {
+  openmps::check_offered(self, _cmd);
+  return _recorder->engine()->keeps_lists() && _recorder->is_empty();
+}
+
+- (id)recordedCommands {
+  openmps::check_offered(self, _cmd);
+  auto list = [self openmps_recorder].repeat_all();
+  if (!list) return nil;
+  OpenMPSRecordedCommands *commands = [[[OpenMPSRecordedCommands alloc] init] autorelease];
+  commands->_list = std::move(list);
+  commands->_queue = _queue;
+  return commands;
+}
+
+- (void)encodeRecordedCommands:(id)recorded
+                  sourceImages:(NSArray<MPSImage *> *)sources
+             destinationImages:(NSArray<MPSImage *> *)destinations {
+  openmps::check_offered(self, _cmd);
+  if (![recorded isKindOfClass:[OpenMPSRecordedCommands class]])
+    openmps::raise_argument(@"MTLCommandBuffer: commands (an object of class %@) is not from -recordedCommands.",
+                            [recorded class]);
+  OpenMPSRecordedCommands *commands = recorded;
+  if (commands->_queue.get() != _queue.get())
+    openmps::raise_argument(@"MTLCommandBuffer: commands were recorded on another command queue.");
+  for (MPSImage *source in sources) [source openmps_willReadOn:self];
+  for (MPSImage *destination in destinations) [destination openmps_willWriteOn:self];
+  [self openmps_recorder].append(commands->_list);
 }
 
 - (void)waitUntilScheduled {
@@ -251,33 +298,46 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (id<MTLBlitCommandEncoder>)blitCommandEncoder {
   [self openmps_recorder];
-  MTLBlitCommandEncoderOnEngine *encoder = [[[MTLBlitCommandEncoderOnEngine alloc] init] autorelease];
-  encoder->_buffer = openmps::Ref<MTLCommandBufferOnEngine *>(self);
-  _encoderOpen = YES;
-  return encoder;
+  return [[[MTLBlitCommandEncoderOnEngine alloc] initWithBuffer:self] autorelease];
 }
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder {
-  openmps::raise_not_implemented(self, _cmd);
+  return [self computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
 }
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)dispatchType {
-  (void)dispatchType;
-  openmps::raise_not_implemented(self, _cmd);
+  [self openmps_recorder];
+  return [[[MTLComputeCommandEncoderOnEngine alloc] initWithBuffer:self dispatchType:dispatchType] autorelease];
 }
 
 - (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value {
   std::shared_ptr<openmps::EventValue> shared = openmps::value_of(event, "MTLCommandBuffer: event");
-  [self openmps_recorder].append(openmps::HostTask{[shared, value] {
-                                   const openmps::WorkPause pause;
-                                   shared->wait(value);
-                                 }},
-                                 "encodeWaitForEvent");
+  openmps::HostTask task;
+  task.run = [shared, value] {
+    const openmps::WorkPause pause;
+    shared->wait(value);
+  };
+  task.run_on = [shared, value](openmps::Engine &engine) {
+    std::shared_ptr<openmps::Marker> marker;
+    {
+      const openmps::WorkPause pause;
+      marker = shared->wait_or_marker(value);
+    }
+    return !marker || engine.wait_for(*marker);
+  };
+  [self openmps_recorder].append(std::move(task), "encodeWaitForEvent");
 }
 
 - (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value {
   std::shared_ptr<openmps::EventValue> shared = openmps::value_of(event, "MTLCommandBuffer: event");
-  [self openmps_recorder].append(openmps::HostTask{[shared, value] { shared->raise(value); }}, "encodeSignalEvent");
+  openmps::HostTask task;
+  task.run = [shared, value] { shared->raise(value); };
+  task.run_on = [shared, value](openmps::Engine &engine) {
+    auto marker = engine.mark([shared, value] { shared->raise(value); });
+    if (marker) shared->announce(value, std::move(marker));
+    return marker != nullptr;
+  };
+  [self openmps_recorder].append(std::move(task), "encodeSignalEvent");
 }
 
 - (void)pushDebugGroup:(NSString *)string {

@@ -22,12 +22,35 @@ struct OpenMPSMemoryCheck {
 - (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count;
 @end
 
-@interface MTLBlitCommandEncoderOnEngine : NSObject <MTLBlitCommandEncoder> {
+/// What all encoders have. A command buffer refuses to commit until its encoder has ended, as under Metal's validation.
+@interface MTLCommandEncoderOnEngine : NSObject <MTLCommandEncoder> {
  @public
   openmps::Ref<MTLCommandBufferOnEngine *> _buffer;
   openmps::Label _label;
   BOOL _ended;
 }
+- (instancetype)initWithBuffer:(MTLCommandBufferOnEngine *)buffer;
+/// Apple's name, for errors.
+- (const char *)openmps_name;
+/// Return the recorder. Raise if the encoder has ended.
+- (openmps::Recorder &)openmps_recording;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
+@end
+
+@interface MTLBlitCommandEncoderOnEngine : MTLCommandEncoderOnEngine <MTLBlitCommandEncoder>
+@end
+
+namespace openmps {
+struct ComputeState;
+}
+
+@interface MTLComputeCommandEncoderOnEngine : MTLCommandEncoderOnEngine <MTLComputeCommandEncoder> {
+ @public
+  MTLDispatchType _dispatchType;
+  std::unique_ptr<openmps::ComputeState> _state;
+}
+- (instancetype)initWithBuffer:(MTLCommandBufferOnEngine *)buffer dispatchType:(MTLDispatchType)type;
 @end
 
 @interface MTLCommandBufferOnEngine : NSObject <OpenMPSCommandBuffer> {

@@ -46,7 +46,11 @@ id<MTLHeap> new_heap(id<OpenMPSDevice> device, MTLHeapDescriptor *descriptor) {
   check_options("MTLHeapDescriptor", [descriptor resourceOptions]);
   if ([descriptor size] > [device maxBufferLength]) return nil;
   const NSUInteger size = ([descriptor size] + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
-  std::shared_ptr<Memory> memory = new_buffer_memory([device openmps_engine], size, [descriptor resourceOptions]);
+  const std::shared_ptr<Engine> &engine = [device openmps_engine];
+  const auto mode = static_cast<MTLStorageMode>(([descriptor resourceOptions] >> MTLResourceStorageModeShift) & 0xf);
+  // Blocks with parts cannot move, so the host's storage has to be chosen now.
+  std::shared_ptr<Memory> memory =
+      mode == MTLStorageModePrivate ? Memory::lazy_image(engine, size) : Memory::lazy(engine, size);
   if (!try_allocate(memory)) return nil;
   MTLHeapOnEngine *heap = [[MTLHeapOnEngine alloc] init];
   heap->_device = Ref<id<OpenMPSDevice>>(device);

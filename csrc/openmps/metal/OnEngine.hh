@@ -66,6 +66,8 @@ class Label {
 [[noreturn]] void raise_memory(NSString *format, ...) NS_FORMAT_FUNCTION(1, 2);
 /// Return the selector's name, even if it is not registered with the runtime yet (sent by a program's initializer).
 NSString *name_of(SEL selector);
+/// Raise the failure of `who`, if it is one.
+void raise_failure(const char *who, const Failure &failure);
 /// Raise "-[Class selector] is not implemented by openmps yet."
 [[noreturn]] void raise_not_implemented(id object, SEL selector);
 /// Raise "-[Class selector] is unavailable; use instead." For initializers that Apple marks unavailable.
@@ -147,6 +149,8 @@ void raise_breach();
 @protocol OpenMPSBuffer <MTLBuffer>
 /// Zero-filled if the program has not written it yet (Metal promises zeros).
 - (const std::shared_ptr<openmps::Memory> &)openmps_memory;
+/// The same for a command that writes all of it; not filled with zeros before.
+- (const std::shared_ptr<openmps::Memory> &)openmps_memoryToFill;
 @end
 
 @protocol OpenMPSTexture <MTLTexture>

@@ -21,6 +21,7 @@ DeviceRules read_rules() {
             .asserts_reads_of_freed_temporaries = true,
             .calls_handlers_apart = true,
             .has_states_of_several_images = false,
+            .writes_in_place = false,
             .page_size = 16384};
   return {.has_extensions = true,
           .copies_managed_storage = false,
@@ -28,6 +29,7 @@ DeviceRules read_rules() {
           .asserts_reads_of_freed_temporaries = false,
           .calls_handlers_apart = false,
           .has_states_of_several_images = true,
+          .writes_in_place = true,
           .page_size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE))};
 }
 

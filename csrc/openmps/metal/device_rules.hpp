@@ -24,6 +24,8 @@ struct DeviceRules {
   /// A state for a gradient kernel may describe an MPSImage with several images. False: kernels make one state for each
   /// image of a batch [MPSCNNKernel.h], and refuse others.
   bool has_states_of_several_images;
+  /// Element-wise kernels may write to their source. False: no kernel does [MPSCNNKernel.h].
+  bool writes_in_place;
   /// Bytes; alignment of memory that buffers share with the program.
   std::size_t page_size;
 };

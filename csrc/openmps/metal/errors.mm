@@ -78,6 +78,11 @@ void touch(const std::shared_ptr<Memory> &memory, NSString *what) {
     raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
 }
 
+void raise_failure(const char *who, const Failure &failure) {
+  if (failure.code == FailureCode::out_of_memory) raise_memory(@"%s: %s", who, failure.sentence.c_str());
+  if (failure) raise_usage(@"%s: %s", who, failure.sentence.c_str());
+}
+
 std::byte *checked_data(const HostAccess &access, const std::shared_ptr<Memory> &memory, NSString *what) {
   if (!access.data()) raise_memory(@"%@: there is no memory for %lu bytes.", what, (unsigned long)memory->size());
   return access.data();
@@ -104,6 +109,9 @@ bool is_hidden(SEL selector) {
       @selector(setHasNoSliceLimit:),
       @selector(weightsOwner),
       @selector(commitAwaited),
+      @selector(recordsCommands),
+      @selector(recordedCommands),
+      @selector(encodeRecordedCommands:sourceImages:destinationImages:),
       @selector(useMemory:length:check:),
       @selector(sharesImages),
       @selector(hasStatesOfSeveralImages),
@@ -116,6 +124,10 @@ bool is_hidden(SEL selector) {
       @selector(cachedSize),
       @selector(freeCachedMemory),
       @selector(deviceOfEngine:),
+      @selector(dlpackType),
+      @selector(deviceBytesWithStrides:),
+      @selector(copyDeviceBytes:strides:intoImage:),
+      @selector(copyHostBytes:strides:intoImage:),
   };
   for (const SEL extension : kExtensions)
     if (sel_isEqual(selector, extension)) return true;

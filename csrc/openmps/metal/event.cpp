@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "metal/event.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace openmps {
@@ -32,6 +33,32 @@ void EventValue::store(std::uint64_t value, bool only_up) {
 void EventValue::wait(std::uint64_t value) {
   std::unique_lock<std::mutex> lock(mutex_);
   changed_.wait(lock, [&] { return value_ >= value; });
+}
+
+std::shared_ptr<Marker> EventValue::wait_or_marker(std::uint64_t value) {
+  std::shared_ptr<Marker> marker;
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [&] {
+    if (value_ >= value) return true;
+    const auto found = std::ranges::find_if(announced_, [&](const auto& one) { return one.first >= value; });
+    if (found != announced_.end()) marker = found->second;
+    return marker != nullptr;
+  });
+  return marker;
+}
+
+void EventValue::announce(std::uint64_t value, std::shared_ptr<Marker> marker) {
+  std::vector<std::shared_ptr<Marker>> passed;  // destroyed without the lock
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::erase_if(announced_, [&](auto& one) {
+      if (one.first > value_) return false;
+      passed.push_back(std::move(one.second));
+      return true;
+    });
+    if (value > value_) announced_.emplace_back(value, std::move(marker));
+  }
+  changed_.notify_all();
 }
 
 void EventValue::listen(std::uint64_t value, std::function<void()> action) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "engine/engine.hpp"
@@ -18,6 +19,13 @@ bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept {
     return true;
   } catch (...) {
     return false;
+  }
+}
+
+void clear_memory(const std::shared_ptr<Memory>& memory) noexcept {
+  try {
+    memory->clear();
+  } catch (...) {  // every later command buffer fails with the reason
   }
 }
 
@@ -44,6 +52,18 @@ std::vector<std::string> try_engine_names(bool all, std::string* failure) noexce
 
 std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept {
   return made_or_reason([&] { return engine_of(name); }, failure);
+}
+
+Failure failure_of(const std::function<void()>& action) noexcept {
+  Failure failure;
+  try {
+    action();
+  } catch (const std::bad_alloc& error) {
+    failure = {FailureCode::out_of_memory, sentence_of(error)};
+  } catch (const std::exception& error) {
+    failure = {FailureCode::internal, error.what()};
+  }
+  return failure;
 }
 
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/failure.hpp"
 #include "engine/memory.hpp"
 
 namespace openmps {
@@ -17,10 +18,16 @@ namespace openmps {
 /// Allocate the block unless it is allocated. Return false if there is no memory.
 bool try_allocate(const std::shared_ptr<Memory>& memory) noexcept;
 
+/// Set the block to zero; no-op if the device fails.
+void clear_memory(const std::shared_ptr<Memory>& memory) noexcept;
+
 /// Return engine_names(all); if it throws, none and the reason.
 std::vector<std::string> try_engine_names(bool all, std::string* failure) noexcept;
 /// Return engine_of(); if it throws, null and the reason.
 std::shared_ptr<Engine> try_engine(const std::string& name, std::string* failure) noexcept;
+
+/// Run the action; return why it threw.
+Failure failure_of(const std::function<void()>& action) noexcept;
 
 /// Return the product; nullopt if it does not fit in 63 bits (the engine's sizes and strides are signed).
 std::optional<std::uint64_t> product(std::initializer_list<std::uint64_t> factors) noexcept;

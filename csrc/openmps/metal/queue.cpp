@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/engine.hpp"
 #include "metal/host.hpp"
 #include "metal/process_end.hpp"
 
@@ -84,6 +85,7 @@ void Queue::start() {
 
 bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
   ProcessEnd::instance().allow_work();
+  if (submission->repeated && submission->repeated->starts_at_once() && start_here(submission)) return true;
   try {
     start();
     std::lock_guard<std::mutex> lock(mutex_);
@@ -96,6 +98,50 @@ bool Queue::commit(const std::shared_ptr<Submission>& submission) noexcept {
     return false;
   }
   return true;
+}
+
+bool Queue::start_here(const std::shared_ptr<Submission>& submission) noexcept {
+  if (is_running_thread()) return false;
+  auto& process_end = ProcessEnd::instance();
+  {
+    const std::lock_guard lock(mutex_);
+    // The finisher is there once a list has run before. Handlers of a scheduled list run on the queue's thread.
+    if (!has_finisher_ || finisher_is_closing_ || is_starting_ || is_claimed_ || !places_.empty() ||
+        running_count_ == running_.size() || submission->on_scheduled ||
+        submission->completion->progress.load(std::memory_order_relaxed) != Progress::not_enqueued)
+      return false;
+    is_claimed_ = true;
+    accept(*submission);
+  }
+  process_end.begin_work();
+  hand_over(*submission);
+  {
+    const std::lock_guard lock(mutex_);
+    is_claimed_ = false;
+    add_running(submission);
+    if (!places_.empty()) call_thread();
+  }
+  process_end.end_work();
+  return true;
+}
+
+void Queue::add_running(const std::shared_ptr<Submission>& submission) noexcept {
+  running_[running_count_++] = submission;
+  ProcessEnd::instance().hand_over_work();
+  is_behind_others_.store(true, std::memory_order_relaxed);
+  turn_.notify_all();
+}
+
+void Queue::wait_for_engine(const Submission& submission) noexcept {
+  std::shared_ptr<Run> run;
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < running_count_; ++i)
+      if (running_[i].get() == &submission) run = submission.run;
+  }
+  swallow([&] {
+    if (run) run->wait();
+  });
 }
 
 bool Queue::claim(const std::shared_ptr<Submission>& submission) noexcept {
@@ -197,9 +243,11 @@ std::shared_ptr<Submission> Queue::next() noexcept {
     return !is_claimed_ && !places_.empty() && places_.front()->completion->is_committed();
   };
   for (;;) {
+    is_starting_ = false;
     if (is_ready()) {
       auto submission = std::move(places_.front());
       places_.pop_front();
+      is_starting_ = true;
       return submission;
     }
     if (closing_) return nullptr;
@@ -222,14 +270,21 @@ void Queue::hand_over(Submission& submission) noexcept {
   swallow(submission.on_scheduled);
 
   submission.gpu_start = now_seconds();
-  if (!submission.commands.empty()) submission.execution = openmps::start(*submission.engine, submission.commands);
+  if (submission.repeated)
+    submission.execution = Execution::start(*submission.engine, *submission.repeated, stream_);
+  else if (!submission.commands.empty())
+    submission.execution = Execution::start(*submission.engine, submission.commands, stream_);
+  submission.run = submission.execution.run();
 }
 
 void Queue::complete(Submission& submission) noexcept {
   submission.failure = submission.execution.wait();
   submission.gpu_start = std::max(submission.gpu_start, last_gpu_end_);  // handed over while another list ran
   last_gpu_end_ = submission.gpu_end = now_seconds();
+  if (submission.run)
+    if (const auto seconds = submission.run->device_seconds()) submission.gpu_start = submission.gpu_end - *seconds;
   submission.commands.clear();  // before the stage changes: owners of memory may wait for it
+  submission.repeated = nullptr;
   for (const auto& action : submission.at_completion) swallow(action);
   submission.at_completion.clear();
 
@@ -290,22 +345,23 @@ void Queue::finish(Submission& submission) noexcept {
 }
 
 void Queue::run_next(const std::shared_ptr<Submission>& submission) noexcept {
+  wait_for_turn();
   in_pool(&Queue::process, runner_, *submission);
   if (submission->completion->is_done()) return finish(*submission);
-  std::unique_lock lock(mutex_);
-  if (start_finisher()) {
-    running_[running_count_++] = submission;
-    ProcessEnd::instance().hand_over_work();
-    is_behind_others_.store(true, std::memory_order_relaxed);
-    turn_.notify_all();
-    const WorkPause pause;
-    turn_.wait(lock, [this] { return running_count_ < running_.size(); });
-    lock.unlock();  // before the pause ends
-    return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (start_finisher()) return add_running(submission);
   }
-  lock.unlock();
   in_pool(&Queue::complete, runner_, *submission);
   finish(*submission);
+}
+
+void Queue::wait_for_turn() noexcept {
+  std::unique_lock lock(mutex_);
+  if (running_count_ < running_.size()) return;
+  const WorkPause pause;
+  turn_.wait(lock, [this] { return running_count_ < running_.size(); });
+  lock.unlock();  // before the pause ends
 }
 
 bool Queue::start_finisher() noexcept {

@@ -22,10 +22,12 @@ namespace openmps {
 
 /// A command buffer in a queue. Filled in before commit; then the queue's until it is finished.
 struct Submission {
-  Execution execution;  ///< from hand_over() to complete()
+  Execution execution;       ///< from hand_over() to complete()
+  std::shared_ptr<Run> run;  ///< of the execution
   std::shared_ptr<Engine> engine;
   std::shared_ptr<Completion> completion;
   std::vector<Command> commands;
+  std::shared_ptr<RepeatedList> repeated;  ///< instead of commands
   std::vector<std::function<void()>> at_completion;
   std::function<void()> on_scheduled, on_completed;  ///< handlers; calls_handlers_apart is about the latter
 
@@ -61,13 +63,16 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Take the next place. Once per submission.
   void enqueue(const std::shared_ptr<Submission>& submission);
   /// Let the submission run in its place, the next one if it has none. Start the thread if needed. Once per submission.
-  /// Return false, with nothing changed, if the thread could not be started.
+  /// Return false, with nothing changed, if the thread could not be started. A list that starts at once is started by
+  /// the calling thread, unless others are to start before it.
   [[nodiscard]] bool commit(const std::shared_ptr<Submission>& submission) noexcept;
   /// Alternative to commit() for a thread whose next call is run_claimed(): an idle queue leaves the work to that
   /// thread, which saves two thread switches. Return false, with nothing changed, if commit() has to be called.
   [[nodiscard]] bool claim(const std::shared_ptr<Submission>& submission) noexcept;
   /// Run the submission if this thread has claimed it; return whether it has.
   bool run_claimed(Submission& submission) noexcept;
+  /// Wait for the end of the engine's work, if it has been started; the submission may not be finished then.
+  void wait_for_engine(const Submission& submission) noexcept;
   /// Give up its place (a command buffer that is dropped without commit).
   void withdraw(const std::shared_ptr<Submission>& submission) noexcept;
   /// Return whether the calling thread runs a command buffer now, that is, calls a handler.
@@ -99,6 +104,12 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// Wake the threads that wait for the submission.
   void finish(Submission& submission) noexcept;
   void run_next(const std::shared_ptr<Submission>& submission) noexcept;
+  /// Wait until another list may be handed over. is_starting_ keeps start_here() from taking its place.
+  void wait_for_turn() noexcept;
+  /// Start the submission on the calling thread. Return false, with nothing changed, if commands have to start first.
+  bool start_here(const std::shared_ptr<Submission>& submission) noexcept;
+  /// Let the finisher wait for it. With the mutex.
+  void add_running(const std::shared_ptr<Submission>& submission) noexcept;
   bool start_finisher() noexcept;
   void run_finisher() noexcept;
   void call_handlers_apart(std::function<void()> handlers) noexcept;
@@ -114,8 +125,10 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::deque<std::shared_ptr<Submission>> places_;
   std::size_t in_flight_ = 0;
   bool has_thread_ = false, closing_ = false, sleeping_ = false;
-  bool is_claimed_ = false;    ///< a thread has claimed work; no other work may begin
-  std::atomic<int> calls_{0};  ///< number of commits, withdrawals and closes; the idle thread watches it
+  bool is_claimed_ = false;       ///< a thread has claimed work; no other work may begin
+  bool is_starting_ = false;      ///< the queue's thread has taken work that is not among running_ yet
+  std::shared_ptr<void> stream_;  ///< of the engine
+  std::atomic<int> calls_{0};     ///< number of commits, withdrawals and closes; the idle thread watches it
   /// Lists handed over to the engine, in order; a second thread, the finisher, waits for the first. One runs, another
   /// is ready, a third is being handed over.
   std::array<std::shared_ptr<Submission>, 3> running_;

@@ -72,18 +72,37 @@ Recorder::Recorder(std::shared_ptr<Engine> engine)
 
 Recorder::~Recorder() = default;
 
+bool Recorder::is_empty() const { return command_count() == 0 && at_completion_.empty() && at_commit_.empty(); }
+
+std::size_t Recorder::command_count() const {
+  return commands_.size() + (repeated_ ? repeated_->commands().size() : 0);
+}
+
+void Recorder::append(const std::shared_ptr<RepeatedList>& list) {
+  if (command_count() == 0)
+    repeated_ = list;
+  else
+    for (const Command& command : list->commands()) append(command.problem, command.label);
+}
+
+std::shared_ptr<RepeatedList> Recorder::repeat_all() {
+  const auto varies = [](const Command& command) {
+    return std::holds_alternative<HostTask>(command.problem) ||
+           std::holds_alternative<DropoutProblem>(command.problem) ||
+           std::holds_alternative<LoadWeightsProblem>(command.problem);
+  };
+  if (commands_.empty() || !at_completion_.empty() || !at_commit_.empty() || std::ranges::any_of(commands_, varies))
+    return nullptr;
+  return repeated_ = std::make_shared<RepeatedList>(std::exchange(commands_, {}));
+}
+
 void Recorder::append(Problem problem, std::string label) {
+  if (const auto list = std::exchange(repeated_, nullptr)) commands_ = list->commands();
   // Commands are large: moving them costs as much as recording them.
   if (commands_.size() == commands_.capacity()) commands_.reserve(std::max(kFewCommands, 4 * commands_.size()));
   commands_.push_back(Command{std::move(problem), std::move(label)});
 }
 
 std::vector<Command> Recorder::take_commands() { return std::move(commands_); }
-
-void Recorder::forget() {
-  commands_.clear();
-  at_completion_.clear();
-  at_commit_.clear();
-}
 
 }  // namespace openmps

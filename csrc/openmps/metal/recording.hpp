@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/execution.hpp"
 #include "engine/problem/fwd.hpp"
 
 namespace openmps {
@@ -90,6 +91,10 @@ class Recorder {
   bool is_recording() const { return completion_->progress.load(std::memory_order_acquire) < Progress::committed; }
 
   void append(Problem problem, std::string label);
+  /// Append the commands of a list, which stays one if no others join it.
+  void append(const std::shared_ptr<RepeatedList>& list);
+  /// Make a list of all commands so far. Return null if they cannot be repeated: a host task, a random number, weights.
+  std::shared_ptr<RepeatedList> repeat_all();
   /// Run the action once the work is done or has failed, before the completion handlers, on the queue's thread.
   void at_completion(std::function<void()> action) { at_completion_.push_back(std::move(action)); }
   /// Run the action on commit, before anything is queued, on the committing thread. It may raise, which refuses the
@@ -100,17 +105,19 @@ class Recorder {
   const std::shared_ptr<TemporaryScope>& temporaries() const { return temporaries_; }
   void continue_temporaries(std::shared_ptr<TemporaryScope> scope) { temporaries_ = std::move(scope); }
 
-  const std::vector<Command>& commands() const { return commands_; }
+  bool is_empty() const;
+  std::size_t command_count() const;
   const std::vector<std::function<void()>>& commit_checks() const { return at_commit_; }
   std::vector<Command> take_commands();
+  std::shared_ptr<RepeatedList> take_repeated() { return std::move(repeated_); }
   std::vector<std::function<void()>> take_at_completion() { return std::move(at_completion_); }
-  void forget();
 
  private:
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Completion> completion_;
   std::shared_ptr<TemporaryScope> temporaries_;
   std::vector<Command> commands_;
+  std::shared_ptr<RepeatedList> repeated_;  ///< alone: commands_ is empty
   std::vector<std::function<void()>> at_completion_, at_commit_;
 };
 

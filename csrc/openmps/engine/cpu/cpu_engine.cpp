@@ -3,7 +3,9 @@
 
 #include "engine/cpu/convolution/binary_conv.hpp"
 #include "engine/cpu/convolution/conv_gradient.hpp"
+#include "engine/cpu/convolution/conv_pool.hpp"
 #include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/function/function.hpp"
 #include "engine/cpu/loss/loss.hpp"
 #include "engine/cpu/normalization/lrn.hpp"
 #include "engine/cpu/normalization/normalization.hpp"
@@ -13,6 +15,8 @@
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/cpu/pooling/pooling.hpp"
 #include "engine/cpu/pooling/pooling_gradient.hpp"
+#include "engine/cpu/product/product.hpp"
+#include "engine/cpu/random/random.hpp"
 #include "engine/cpu/reduction/reduce.hpp"
 #include "engine/cpu/resampling/resample.hpp"
 #include "engine/cpu/resampling/resample_gradient.hpp"

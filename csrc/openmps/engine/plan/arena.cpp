@@ -17,8 +17,13 @@ constexpr std::size_t kAlignment = 256;
 struct Slot {
   std::size_t bytes = 0, offset = 0;
   std::uint32_t first = 0xffffffff, last = 0;  ///< steps
+  std::uint32_t gap_after = 0, gap_end = 0;    ///< free after the one until the other; no gap: 0, 0
   bool is_used() const { return first <= last && bytes > 0; }
-  bool meets(const Slot& other) const { return first <= other.last && other.first <= last; }
+  bool meets(const Slot& other) const {
+    return first <= other.last && other.first <= last && !is_free_for(other) && !other.is_free_for(*this);
+  }
+  /// Return whether the other slot is used only in the gap of this one.
+  bool is_free_for(const Slot& other) const { return gap_after < other.first && other.last < gap_end; }
 };
 
 class Placer {
@@ -53,6 +58,7 @@ class Placer {
       for (const std::uint32_t command : plan_.steps[at].commands) {
         for (const std::uint32_t block : structure_.uses_of(command)) {
           Slot& slot = slots_[block];
+          if (plan_.steps[at].is_again && is_result(block, command)) slot.gap_after = slot.last, slot.gap_end = at;
           slot.first = std::min(slot.first, at);
           slot.last = std::max(slot.last, at);
         }
@@ -66,10 +72,24 @@ class Placer {
     }
   }
 
+  bool is_result(std::uint32_t block, std::uint32_t command) const {
+    bool found = false;
+    std::visit(
+        [&](const auto& problem) {
+          if constexpr (requires { problem.dst.memory; }) found = index_.of(problem.dst.memory.get()) == block;
+        },
+        commands_[command].problem);
+    return found;
+  }
+
   /// Drop the places of results between commands of one step; let a sum overwrite its addend.
   void share_places(std::uint32_t at) {
     const auto& members = plan_.steps[at].commands;
     if (members.size() == 1) return;
+    if (const auto* const sum = std::get_if<ReduceProblem>(&commands_[members.front()].problem)) {
+      slots_[index_.of(sum->dst.memory.get())].bytes = 0;
+      return;
+    }
     ConvProblem fused = std::get<ConvProblem>(commands_[members.front()].problem);
     for (const std::uint32_t command : std::span(members).subspan(1)) {
       slots_[index_.of(fused.dst.memory.get())].bytes = 0;
@@ -116,21 +136,20 @@ void place_blocks(const Engine& engine, const std::vector<Command>& commands, co
   Placer(engine, commands, structure, plan).place();
 }
 
-Arena::Arena(Engine& engine, const Plan& plan, const Structure& structure) : engine_(engine), bytes_(plan.arena_bytes) {
-  if (!bytes_) return;
+Arena::Arena(Engine& engine, const Plan& plan, const Structure& structure, std::shared_ptr<void>& stream) {
+  if (!plan.arena_bytes) return;
   placed_.reserve(plan.placements.size());
-  data_ = engine.allocate(bytes_, engine.image_storage());
+  data_ = engine.arena(plan.arena_bytes, stream);
   for (const Plan::Placement& placement : plan.placements) {
     Memory* const memory = structure.blocks[placement.block].memory;
     if (memory->owner() != &engine || memory->is_allocated()) continue;  // written before this list
-    memory->place(data_ + placement.offset);
+    memory->place(data_.get() + placement.offset);
     placed_.push_back(memory);
   }
 }
 
 Arena::~Arena() {
   for (Memory* memory : placed_) memory->displace();
-  if (data_) engine_.deallocate(data_, bytes_, engine_.image_storage());
 }
 
 }  // namespace openmps

@@ -13,15 +13,13 @@ void place_blocks(const Engine& engine, const std::vector<Command>& commands, co
 /// Memory for a plan's placements, assigned to the blocks of one list while this lives.
 class Arena {
  public:
-  Arena(Engine& engine, const Plan& plan, const Structure& structure);
+  Arena(Engine& engine, const Plan& plan, const Structure& structure, std::shared_ptr<void>& stream);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
  private:
-  Engine& engine_;
-  const std::size_t bytes_;
-  std::byte* data_ = nullptr;
+  std::shared_ptr<std::byte> data_;
   std::vector<Memory*> placed_;
 };
 

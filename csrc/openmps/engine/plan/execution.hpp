@@ -11,7 +11,32 @@
 namespace openmps {
 
 class Engine;
+class Run;
 struct Plan;
+
+/// A list that runs many times. It is planned once and keeps the memory of its private blocks, so that all runs have
+/// the same addresses. Runs of one list are in order: it belongs to one queue. Holds no HostTask.
+class RepeatedList {
+ public:
+  explicit RepeatedList(std::vector<Command> commands);
+  ~RepeatedList();
+  RepeatedList(const RepeatedList&) = delete;
+  RepeatedList& operator=(const RepeatedList&) = delete;
+
+  const std::vector<Command>& commands() const { return commands_; }
+  /// Return whether start() returns without waiting, for any work or for a compiler.
+  bool starts_at_once() const noexcept;
+
+  /// Free the memory of all lists of the engine that do not run. Their next runs plan again. For engines that are out
+  /// of memory.
+  static void free_idle(const Engine& engine) noexcept;
+
+ private:
+  friend class Execution;
+  const std::vector<Command> commands_;
+  struct Prepared;
+  std::shared_ptr<Prepared> prepared_;
+};
 
 class Execution {
  public:
@@ -20,28 +45,32 @@ class Execution {
   Execution(Execution&&) noexcept;
   Execution& operator=(Execution&&) noexcept;
 
+  /// Start to run the list on the engine by `plan` or, if null, by plan_for(). `commands` must outlive the execution.
+  /// `stream`: see Engine::start(). Never throws (called from code that cannot catch). MPSCNN_TRACE=steps prints the
+  /// time of each step.
+  static Execution start(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<void>& stream,
+                         std::shared_ptr<const Plan> plan = nullptr) noexcept;
+  static Execution start(Engine& engine, RepeatedList& list, std::shared_ptr<void>& stream) noexcept;
+
   /// Whether wait() returns at once.
-  bool is_done() const noexcept { return !state_; }
+  bool is_done() const noexcept { return !run_; }
   /// Wait until the engine has finished, and free the plan's memory. Return the first failure; commands after it do not
   /// run.
   Failure wait() noexcept;
+  /// The run, for threads that wait for its end while another one calls wait(); null once done.
+  const std::shared_ptr<Run>& run() const noexcept { return run_; }
 
  private:
-  friend Execution start(Engine&, const std::vector<Command>&, std::shared_ptr<const Plan>) noexcept;
-  struct State;
-  std::unique_ptr<State> state_;  ///< null once done
+  using Prepared = RepeatedList::Prepared;
+  void start(Engine& engine, std::shared_ptr<void>& stream);
+
+  std::shared_ptr<Prepared> prepared_;
+  std::shared_ptr<Run> run_;  ///< ends before the memory
   Failure failure_;
 };
 
-/// Start to run the list on the engine by `plan` or, if null, by plan_for(). `commands` must outlive the execution.
-/// Never throws (called from code that cannot catch). MPSCNN_TRACE=steps prints the time of each step.
-Execution start(Engine& engine, const std::vector<Command>& commands,
+/// Run the list to its end.
+Failure execute(Engine& engine, const std::vector<Command>& commands,
                 std::shared_ptr<const Plan> plan = nullptr) noexcept;
-
-/// start() and wait().
-inline Failure execute(Engine& engine, const std::vector<Command>& commands,
-                       std::shared_ptr<const Plan> plan = nullptr) noexcept {
-  return start(engine, commands, std::move(plan)).wait();
-}
 
 }  // namespace openmps

@@ -63,6 +63,33 @@ bool absorb_neuron(ConvProblem& conv, const NeuronProblem& next) {
   return true;
 }
 
+/// Return whether the command is max pooling of the convolution's whole result.
+bool can_pool(const ConvProblem& conv, const PoolProblem& next) {
+  return !conv.addend.memory && next.type == PoolType::max && same_pixels(next.src, conv.dst) &&
+         next.dst.format == conv.dst.format;
+}
+
+bool is_sum_of(const ReduceProblem& problem, ReduceAxis axis) {
+  return problem.axis == axis && problem.type == ReduceType::sum && !problem.weights.memory;
+}
+
+/// Return the two sums as one of all pixels, if they are along rows and columns of the whole image.
+std::optional<ReduceProblem> summed(const ReduceProblem& first, const ReduceProblem& next) {
+  const bool is_row = is_sum_of(first, ReduceAxis::row) && is_sum_of(next, ReduceAxis::column);
+  const bool is_column = is_sum_of(first, ReduceAxis::column) && is_sum_of(next, ReduceAxis::row);
+  if (!is_row && !is_column) return std::nullopt;
+  const ImageView &src = first.src, &middle = first.dst, &dst = next.dst;
+  if (!same_pixels(next.src, middle) || middle.n != src.n || middle.c != src.c || dst.n != src.n || dst.c != src.c)
+    return std::nullopt;
+  if (is_row ? middle.h != src.h : middle.w != src.w) return std::nullopt;
+  if (middle.format != Format::float16 && middle.format != Format::float32) return std::nullopt;  // others have bounds
+  ReduceProblem both = next;
+  both.src = src;
+  both.axis = ReduceAxis::pixels;
+  both.scale = first.scale * next.scale;
+  return both;
+}
+
 class Fuser {
  public:
   Fuser(const Engine& engine, const std::vector<Command>& commands, const Structure& structure)
@@ -122,17 +149,41 @@ class Fuser {
     return is_kept;
   }
 
+  /// Return the only other command that uses the result of a command, if its memory is private.
+  std::optional<std::uint32_t> next_of(const ImageView& result, std::uint32_t last) const {
+    const auto& block = block_of(result);
+    if (!block.is_private || block.references != 2) return std::nullopt;
+    const std::uint32_t next = last_use_[index_.of(result.memory.get())];
+    if (next == last || taken_[next]) return std::nullopt;
+    return next;
+  }
+
+  Plan::Step step_of_sums(std::uint32_t first, const ReduceProblem& sum) const {
+    const auto next = engine_.sums_pixels() ? next_of(sum.dst, first) : std::nullopt;
+    const auto* const other = next ? std::get_if<ReduceProblem>(&commands_[*next].problem) : nullptr;
+    if (!other || !summed(sum, *other)) return {{first}};
+    if (!stays(sum.src, first + 1, *next) || !are_disjoint(sum.src, other->dst)) return {{first}};
+    return {{first, *next}};
+  }
+
   Plan::Step step_from(std::uint32_t first) const {
+    if (const auto* const sum = std::get_if<ReduceProblem>(&commands_[first].problem)) return step_of_sums(first, *sum);
     Plan::Step step{{first}};
     const auto* start = std::get_if<ConvProblem>(&commands_[first].problem);
     if (!start || start->subpixel > 1 || start->addend.memory) return step;
     ConvProblem conv = *start;
     for (;;) {
-      const auto& result = block_of(conv.dst);
-      if (!result.is_private || result.references != 2) return step;
-      const std::uint32_t next = last_use_[index_.of(conv.dst.memory.get())];
       const std::uint32_t before = step.commands.back();
-      if (next == before || taken_[next] || !engine_.fuses(conv, commands_[next].problem)) return step;
+      const auto found = next_of(conv.dst, before);
+      if (!found) return step;
+      const std::uint32_t next = *found;
+      const auto* const pool = std::get_if<PoolProblem>(&commands_[next].problem);
+      if (pool && !can_pool(conv, *pool)) return step;
+      if (!engine_.fuses(conv, commands_[next].problem)) return step;
+      if (pool) {  // the last one
+        if (stays(conv.src, before + 1, next) && are_disjoint(conv.src, pool->dst)) step.commands.push_back(next);
+        return step;
+      }
       if (!absorb(conv, commands_[next].problem)) return step;
       // The fused step runs when `next` would.
       if (!stays(conv.src, before + 1, next) || !are_disjoint(conv.src, conv.dst)) return step;
@@ -160,9 +211,27 @@ bool absorb(ConvProblem& conv, const Problem& next) {
   return false;
 }
 
+ConvPoolProblem pooled(const ConvProblem& conv, const PoolProblem& pool) {
+  return {.src = conv.src,
+          .dst = pool.dst,
+          .weights = conv.weights,
+          .window = conv.window,
+          .neuron = conv.neuron,
+          .reduced_precision = conv.reduced_precision,
+          .h = conv.dst.h,
+          .w = conv.dst.w,
+          .pool = pool.window};
+}
+
 Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step) {
+  if (const auto* const sum = std::get_if<ReduceProblem>(&commands[step.commands.front()].problem))
+    return *summed(*sum, std::get<ReduceProblem>(commands[step.commands.back()].problem));
   ConvProblem conv = std::get<ConvProblem>(commands[step.commands.front()].problem);
-  for (const std::uint32_t command : std::span(step.commands).subspan(1)) absorb(conv, commands[command].problem);
+  for (const std::uint32_t command : std::span(step.commands).subspan(1)) {
+    const Problem& next = commands[command].problem;
+    if (const auto* const pool = std::get_if<PoolProblem>(&next)) return pooled(conv, *pool);
+    absorb(conv, next);
+  }
   return conv;
 }
 

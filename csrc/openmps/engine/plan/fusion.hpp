@@ -4,6 +4,7 @@
 
 #include "engine/plan/plan.hpp"
 #include "engine/plan/structure.hpp"
+#include "engine/problem/conv_pool.hpp"
 
 namespace openmps {
 
@@ -17,5 +18,8 @@ Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& st
 /// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false and leave
 /// `conv` unchanged if no such problem exists.
 bool absorb(ConvProblem& conv, const Problem& next);
+
+/// Return a convolution and the max pooling of its result as one problem.
+ConvPoolProblem pooled(const ConvProblem& conv, const PoolProblem& pool);
 
 }  // namespace openmps

@@ -11,6 +11,7 @@
 #include "engine/plan/arena.hpp"
 #include "engine/plan/execution.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/recompute.hpp"
 #include "engine/plan/steps.hpp"
 #include "engine/plan/structure.hpp"
 #include "engine/problem/problem.hpp"
@@ -35,6 +36,7 @@ std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Co
   } else {
     for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
   }
+  add_recomputations(engine, commands, structure, plan->steps);
   place_blocks(engine, commands, structure, *plan);
   return plan;
 }
@@ -91,16 +93,55 @@ std::shared_ptr<const Plan> plan_for(const Engine& engine, const std::vector<Com
   return plan_of(engine, commands, describe(commands));
 }
 
-struct Execution::State {
-  State(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> given,
-        const Structure& structure)
-      : plan(std::move(given)), arena(engine, *plan, structure), steps(commands, *plan) {}
+struct RepeatedList::Prepared {
+  Prepared(Engine& of, const std::vector<Command>& commands, std::shared_ptr<const Plan> given,
+           const Structure& structure, std::shared_ptr<void>& stream)
+      : engine(of), plan(std::move(given)), arena(of, *plan, structure, stream), steps(commands, *plan) {}
 
+  Engine& engine;
   const std::shared_ptr<const Plan> plan;
   const Arena arena;
-  Steps steps;
-  std::unique_ptr<Run> run;  ///< ends before the arena
+  Steps steps;  ///< an engine's graphs end before the arena
 };
+
+namespace {
+
+/// The lists that may have memory of their own.
+struct Lists {
+  std::mutex mutex;  ///< guards their `prepared_`, too
+  std::vector<RepeatedList*> all;
+};
+Lists& lists() {
+  static auto* const all = new Lists;
+  return *all;
+}
+
+}  // namespace
+
+RepeatedList::RepeatedList(std::vector<Command> commands) : commands_(std::move(commands)) {
+  const std::lock_guard lock(lists().mutex);
+  lists().all.push_back(this);
+}
+
+RepeatedList::~RepeatedList() {
+  const std::lock_guard lock(lists().mutex);
+  std::erase(lists().all, this);
+}
+
+bool RepeatedList::starts_at_once() const noexcept {
+  const std::lock_guard lock(lists().mutex);
+  if (!prepared_) return false;
+  const auto& kept = *prepared_->steps.kept();
+  return kept && kept->starts_at_once();
+}
+
+void RepeatedList::free_idle(const Engine& engine) noexcept {
+  std::vector<std::shared_ptr<Prepared>> freed;  // after the lock is released
+  const std::lock_guard lock(lists().mutex);
+  for (RepeatedList* const list : lists().all)
+    if (list->prepared_ && &list->prepared_->engine == &engine && list->prepared_.use_count() == 1)
+      freed.push_back(std::move(list->prepared_));
+}
 
 Execution::Execution() noexcept = default;
 Execution::Execution(Execution&&) noexcept = default;
@@ -115,8 +156,8 @@ Failure current_failure(const std::string& label) {
   try {
     try {
       throw;
-    } catch (const std::bad_alloc&) {
-      return {FailureCode::out_of_memory, sentence("the device is out of memory.")};
+    } catch (const std::bad_alloc& error) {
+      return {FailureCode::out_of_memory, sentence(sentence_of(error))};
     } catch (const EngineError& error) {
       return {error.code(), sentence(error.what())};
     } catch (const std::exception& error) {
@@ -131,37 +172,73 @@ Failure current_failure(const std::string& label) {
 
 }  // namespace
 
-Execution start(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> plan) noexcept {
+Execution Execution::start(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<void>& stream,
+                           std::shared_ptr<const Plan> plan) noexcept {
   static const std::string no_label;
   Execution execution;
   try {
     start_threads();
     const Structure structure = describe(commands);
     if (!plan) plan = plan_of(engine, commands, structure);
-    execution.state_ = std::make_unique<Execution::State>(engine, commands, std::move(plan), structure);
-    execution.state_->run = engine.start(execution.state_->steps);
-    if (!execution.state_->run) execution.state_ = nullptr;
+    execution.prepared_ = std::make_shared<Prepared>(engine, commands, std::move(plan), structure, stream);
+    execution.start(engine, stream);
   } catch (...) {
-    const auto& state = execution.state_;
-    const std::string& label = state              ? state->steps.label(state->steps.current())
-                               : commands.empty() ? no_label
-                                                  : commands.front().label;
-    execution.failure_ = current_failure(label);
-    execution.state_ = nullptr;
+    const auto& prepared = execution.prepared_;
+    execution.failure_ = current_failure(prepared           ? prepared->steps.label(prepared->steps.current())
+                                         : commands.empty() ? no_label
+                                                            : commands.front().label);
+    execution.prepared_ = nullptr;
   }
   return execution;
 }
 
-Failure Execution::wait() noexcept {
-  if (state_) {
-    try {
-      state_->run->wait();
-    } catch (...) {
-      failure_ = current_failure(state_->steps.label(state_->run->failed_step()));
+Execution Execution::start(Engine& engine, RepeatedList& list, std::shared_ptr<void>& stream) noexcept {
+  Execution execution;
+  try {
+    start_threads();
+    {
+      const std::lock_guard lock(lists().mutex);
+      execution.prepared_ = list.prepared_;
     }
-    state_ = nullptr;
+    if (!execution.prepared_) {
+      const Structure structure = describe(list.commands_);
+      execution.prepared_ = std::make_shared<Prepared>(engine, list.commands_,
+                                                       plan_of(engine, list.commands_, structure), structure, stream);
+      execution.prepared_->steps.set_repeated();
+      const std::lock_guard lock(lists().mutex);
+      list.prepared_ = execution.prepared_;
+    }
+    execution.start(engine, stream);
+  } catch (...) {
+    const auto& prepared = execution.prepared_;
+    execution.failure_ =
+        current_failure(prepared ? prepared->steps.label(prepared->steps.current()) : list.commands_.front().label);
+    execution.prepared_ = nullptr;
+  }
+  return execution;
+}
+
+void Execution::start(Engine& engine, std::shared_ptr<void>& stream) {
+  run_ = engine.start(prepared_->steps, stream);
+  if (!run_) prepared_ = nullptr;
+}
+
+Failure Execution::wait() noexcept {
+  if (run_) {
+    try {
+      run_->wait();
+    } catch (...) {
+      failure_ = current_failure(prepared_->steps.label(run_->failed_step()));
+    }
+    run_ = nullptr;
+    prepared_ = nullptr;
   }
   return std::move(failure_);
+}
+
+Failure execute(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<const Plan> plan) noexcept {
+  std::shared_ptr<void> stream;
+  return Execution::start(engine, commands, stream, std::move(plan)).wait();
 }
 
 }  // namespace openmps

@@ -21,6 +21,7 @@ struct Plan {
     /// Indices into the list, in order. If there are several, the first is a convolution and each reads the result of
     /// the previous one.
     std::vector<std::uint32_t> commands;
+    bool is_again = false;  ///< its result was computed before, and its memory was used for something else since
   };
   struct Placement {
     std::uint32_t block;  ///< index into Structure::blocks

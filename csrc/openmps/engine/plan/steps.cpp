@@ -34,6 +34,7 @@ std::string Steps::labels(std::size_t step) const {
 
 void run_problem(Engine& engine, const Problem& problem) {
   if (const auto* task = std::get_if<HostTask>(&problem)) {
+    if (task->run_on && task->run_on(engine)) return;
     engine.synchronize();  // the host may read earlier results
     if (task->run) task->run();
     return;
@@ -49,7 +50,7 @@ void run_problem(Engine& engine, const Problem& problem) {
   run_on_processor(problem);
 }
 
-std::unique_ptr<Run> Engine::start(Steps& steps) {
+std::unique_ptr<Run> Engine::start(Steps& steps, std::shared_ptr<void>&) {
   const bool traces = traces_steps();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto begin = std::chrono::steady_clock::now();
@@ -64,6 +65,11 @@ std::unique_ptr<Run> Engine::start(Steps& steps) {
   return nullptr;
 }
 
+std::shared_ptr<std::byte> Engine::arena(std::size_t bytes, std::shared_ptr<void>&) {
+  const Storage storage = image_storage();
+  return {allocate(bytes, storage), [this, bytes, storage](std::byte* data) { deallocate(data, bytes, storage); }};
+}
+
 void Engine::download(void*, const std::byte*, std::size_t) {
   throw EngineError(FailureCode::internal, std::string(name()) + " has no memory of its own.");
 }
@@ -72,8 +78,12 @@ void Engine::upload(std::byte*, const void*, std::size_t) {
   throw EngineError(FailureCode::internal, std::string(name()) + " has no memory of its own.");
 }
 
+void Engine::clear(std::byte*, std::size_t) {
+  throw EngineError(FailureCode::internal, std::string(name()) + " has no memory of its own.");
+}
+
 bool Engine::fuses(const ConvProblem& conv, const Problem& next) const {
-  if (conv.dst.format != Format::float32) return false;
+  if (conv.dst.format != Format::float32 || std::holds_alternative<PoolProblem>(next)) return false;
   const auto* const sum = std::get_if<BinaryProblem>(&next);
   const auto is_dense_float = [](const ImageView& view) { return view.format == Format::float32 && view.is_dense(); };
   return !sum || (is_dense_float(sum->src0.view) && is_dense_float(sum->src1.view));

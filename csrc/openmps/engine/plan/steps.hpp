@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,23 @@ class Steps {
   /// Return the step of the last call of problem().
   std::size_t current() const { return current_; }
 
+  /// State that an engine keeps between the runs of a repeated list.
+  struct Kept {
+    virtual ~Kept() = default;
+    /// Whether start() returns without waiting, for any work or for a compiler.
+    virtual bool starts_at_once() const = 0;
+  };
+  /// Return the place of that; null for a list that runs once. All runs have the same problems and addresses.
+  std::unique_ptr<Kept>* kept() { return is_repeated_ ? &kept_ : nullptr; }
+  void set_repeated() { is_repeated_ = true; }
+
  private:
   const std::vector<Command>& commands_;
   const Plan& plan_;
   std::size_t current_ = 0;
   Problem fused_;
+  bool is_repeated_ = false;
+  std::unique_ptr<Kept> kept_;
 };
 
 /// Return whether MPSCNN_TRACE includes the time of each step.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/problem/problem.hpp"
 
@@ -77,10 +78,15 @@ class KeyWriter {
   void end_command() { result_.uses_ends.push_back(static_cast<std::uint32_t>(result_.uses.size())); }
 
   Structure take() {
+    std::unordered_set<const Memory*> roots;  // of parts
+    for (const Structure::Block& block : result_.blocks)
+      if (&block.memory->root() != block.memory) roots.insert(&block.memory->root());
     for (std::size_t i = 0; i < shared_.size(); ++i) {
       Structure::Block& block = result_.blocks[i];
+      block.is_apart = block.memory->is_allocated_by_owner() && !roots.contains(block.memory);
       block.is_private = block.memory->owner() && shared_[i]->use_count() == static_cast<long>(block.references);
       put(block.is_private);
+      put(block.is_apart);
       put(block.memory->storage());
       put(block.memory->size());
     }

@@ -3,47 +3,80 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/problem/common.hpp"
 
 namespace openmps {
 
-/// An array of floats, owned or borrowed. Borrowed floats do not change while `owner` is held.
+/// An array of floats, owned, borrowed or awaited. Borrowed floats do not change while `owner` is held. Awaited floats
+/// are written once, by a LoadWeightsProblem, before anyone reads them.
 class Floats {
  public:
   Floats() = default;
+  Floats(std::vector<float> values) : own_(std::move(values)) {}  // NOLINT: a list of floats is one
   static Floats borrow(const float* data, std::size_t count, std::shared_ptr<const void> owner) {
     Floats floats;
     floats.data_ = data, floats.count_ = count;
     floats.owner_ = std::move(owner);
     return floats;
   }
+  static Floats await(std::size_t count) {
+    Floats floats;
+    floats.count_ = count;
+    floats.awaited_ = std::make_shared<Awaited>();
+    return floats;
+  }
 
-  const float* data() const { return owner_ ? data_ : own_.data(); }
-  std::size_t size() const { return owner_ ? count_ : own_.size(); }
+  /// Awaited floats of a device are copied when they are first read, which may throw.
+  const float* data() const { return awaited_ ? awaited_->read(count_) : owner_ ? data_ : own_.data(); }
+  std::size_t size() const { return awaited_ || owner_ ? count_ : own_.size(); }
+  bool empty() const { return size() == 0; }
   const float& operator[](std::size_t index) const { return data()[index]; }
 
   /// Mutable storage; only if owned.
   std::vector<float>& own() { return own_; }
+  /// Room for awaited floats, to be filled by the caller.
+  float* room() const { return awaited_->room(count_); }
+  /// Let awaited floats stay on a device until someone reads them here. `download` copies all of them.
+  void leave(std::function<void(float*)> download) const { awaited_->download = std::move(download); }
 
  private:
+  struct Awaited {
+    std::mutex mutex;
+    std::function<void(float*)> download;  ///< null: they are in `values`
+    std::unique_ptr<float[]> values;
+
+    float* room(std::size_t count) {
+      if (!values) values.reset(new float[count]);  // uninitialized: the threads that fill it touch it first
+      return values.get();
+    }
+    const float* read(std::size_t count) {
+      const std::lock_guard lock(mutex);
+      if (!values && download) download(room(count));
+      return room(count);
+    }
+  };
+
   std::vector<float> own_;
   std::shared_ptr<const void> owner_;  ///< of borrowed floats
   const float* data_ = nullptr;
   std::size_t count_ = 0;
+  std::shared_ptr<Awaited> awaited_;
 };
 
 /// Weights of a kernel: float32 OHWI, already rounded to half unless the data source requests float, with batch
 /// normalization folded in. Immutable: a reload makes a new object.
 struct ConvWeights {
   std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
-  Floats values;            ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
-  std::vector<float> bias;  ///< O values, or empty for none
+  Floats values;  ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
+  Floats bias;    ///< O values, or empty for none
 
   /// Data that an engine derives from the weights (packed copies, compiled primitives), by the engine's keys; destroyed
   /// with the weights.
@@ -52,6 +85,20 @@ struct ConvWeights {
     std::map<std::string, std::shared_ptr<void>> entries;
   };
   mutable Cache cache;
+};
+
+/// weights->values = values, weights->bias = bias, which weights await. Commands that use the weights come later.
+struct LoadWeightsProblem {
+  ChannelValues values, bias;  ///< bias: null if there is none
+  std::shared_ptr<const ConvWeights> weights;
+  bool round_to_half = false;  ///< the values, not the bias
+
+  static constexpr auto fields() {
+    using P = LoadWeightsProblem;
+    using namespace roles;
+    return std::tuple(in("values", &P::values), in("bias", &P::bias), roles::weights("weights", &P::weights),
+                      shape("round_to_half", &P::round_to_half));
+  }
 };
 
 /// dst[n][y][x][o] = neuron(bias[o] + sum w[o][p][q][i] * src[n][window(y, x, p, q)][group(o) * I/groups + i]).

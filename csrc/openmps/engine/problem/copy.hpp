@@ -79,6 +79,8 @@ struct PixelCopyProblem {
 /// std::bad_alloc.
 struct HostTask {
   std::function<void()> run;
+  /// Alternative to run() that an engine does in the order of its work, without the host; returns false if it cannot.
+  std::function<bool(Engine&)> run_on = {};
 };
 
 }  // namespace openmps

@@ -8,15 +8,17 @@ namespace openmps {
 
 /// Work that MPS classes pass to an engine; this is the only list of its kinds.
 using Problem =
-    std::variant<struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
-                 struct TransposeGradientProblem, struct BinaryConvProblem, struct PoolProblem,
+    std::variant<struct LoadWeightsProblem, struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
+                 struct TransposeGradientProblem, struct BinaryConvProblem, struct ConvPoolProblem, struct PoolProblem,
                  struct PoolGradientProblem, struct NeuronProblem, struct NeuronGradientProblem, struct BinaryProblem,
                  struct BinaryGradientProblem, struct LRNProblem, struct NormalizeProblem, struct BatchMomentsProblem,
                  struct LRNGradientProblem, struct BatchMomentsGradientProblem, struct NormalizeGradientProblem,
-                 struct SoftmaxProblem, struct SoftmaxGradientProblem, struct ReduceProblem, struct ResampleProblem,
-                 struct ResampleGradientProblem, struct ReshapeProblem, struct PadProblem, struct PadGradientProblem,
-                 struct DropoutProblem, struct LossProblem, struct OptimizeProblem, struct CopyProblem,
-                 struct BufferCopyProblem, struct BufferFillProblem, struct PixelCopyProblem, struct HostTask>;
+                 struct SoftmaxProblem, struct SoftmaxGradientProblem, struct ReduceProblem, struct CorrelationProblem,
+                 struct ResampleProblem, struct ResampleGradientProblem, struct LanczosProblem,
+                 struct GridSampleProblem, struct ProductProblem, struct RandomProblem, struct ReshapeProblem,
+                 struct PadProblem, struct PadGradientProblem, struct DropoutProblem, struct LossProblem,
+                 struct OptimizeProblem, struct CopyProblem, struct BufferCopyProblem, struct BufferFillProblem,
+                 struct PixelCopyProblem, struct FunctionProblem, struct HostTask>;
 
 struct Command;
 

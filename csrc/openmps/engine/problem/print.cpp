@@ -6,6 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "engine/function/function.hpp"
 #include "engine/problem/problem.hpp"
 
 namespace openmps {
@@ -104,6 +105,9 @@ class Printer {
   }
   void put(const std::shared_ptr<const BoxLoss>& boxes) {
     put_pointer(boxes, [&](const BoxLoss& b) { text_ += std::to_string(b.anchors.size() / 2) + " anchors"; });
+  }
+  void put(const std::shared_ptr<const function::Function>& function) {
+    put_pointer(function, [&](const function::Function& f) { text_ += f.name(); });
   }
   void put(const std::shared_ptr<const std::vector<float>>& values) {
     put_pointer(values, [&](const std::vector<float>& v) { text_ += std::to_string(v.size()) + " floats"; });

@@ -6,13 +6,17 @@
 #include <string>
 
 #include "engine/problem/conv.hpp"
+#include "engine/problem/conv_pool.hpp"
 #include "engine/problem/copy.hpp"
+#include "engine/problem/function.hpp"
 #include "engine/problem/fwd.hpp"
 #include "engine/problem/loss.hpp"
 #include "engine/problem/normalize.hpp"
 #include "engine/problem/optimize.hpp"
 #include "engine/problem/pointwise.hpp"
 #include "engine/problem/pool.hpp"
+#include "engine/problem/product.hpp"
+#include "engine/problem/random.hpp"
 #include "engine/problem/reduce.hpp"
 #include "engine/problem/resample.hpp"
 #include "engine/problem/reshape.hpp"

@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <new>
+
+#include "engine/failure.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -71,9 +72,8 @@ BlockAllocator::~BlockAllocator() { trim(0); }
 
 std::byte* BlockAllocator::allocate(std::size_t bytes) {
   const std::size_t size = block_size(bytes);
-  if (size == 0) throw std::bad_alloc();
   const std::lock_guard lock(mutex_);
-  if (size > limit_ || used_ > limit_ - size) throw std::bad_alloc();
+  if (size == 0 || size > limit_ || used_ > limit_ - size) throw OutOfMemory(bytes, used_);
   for (std::size_t i = free_.size(); i-- > 0;) {  // newest first: likely to be in a cache
     if (free_[i].size != size) continue;
     std::byte* data = free_[i].data;
@@ -87,7 +87,7 @@ std::byte* BlockAllocator::allocate(std::size_t bytes) {
     trim_locked(0);
     data = map_block(size);
   }
-  if (!data) throw std::bad_alloc();
+  if (!data) throw OutOfMemory(bytes, used_);
   count_used(size);
   return handed_out(data, bytes, size);
 }

@@ -24,6 +24,7 @@ constexpr std::array kRows = {
     Row{.name = "MPSCNN_ENGINE", .choices = ""},
     Row{.name = "MPSCNN_FUSE", .choices = "0,1"},
     Row{.name = "MPSCNN_IMPL", .choices = ""},
+    Row{.name = "MPSCNN_METAL_COMPILER", .choices = ""},
     Row{.name = "MPSCNN_TRACE", .choices = "dispatch,steps", .takes_several = true},
 };
 

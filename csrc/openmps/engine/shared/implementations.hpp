@@ -15,9 +15,13 @@ std::vector<std::string>& implementation_names();
 
 /// Settings of MPSCNN_IMPL and MPSCNN_TRACE for lists of implementations.
 struct Dispatch {
-  std::string only;      ///< the only implementation that a list may use besides its last one; empty: all
+  std::string only;      ///< the only implementation that a list may use besides its last one; empty: all. With
+                         ///< "/kernel" behind it, only with this kernel
   bool traces = false;   ///< print which implementations are tried, and why they decline
   bool is_plain = true;  ///< neither is set
+
+  /// Return whether a list may use an implementation that is not its last one.
+  bool allows(const std::string& name) const { return only.empty() || only.substr(0, only.find('/')) == name; }
 };
 
 /// Return the settings from the environment; throws if no list has the implementation that MPSCNN_IMPL names.
@@ -56,8 +60,7 @@ bool try_first(const char* entry, const Implementation<Call> (&list)[N], const C
       if (!implementation.run(call)) return true;
       continue;
     }
-    const bool is_left =
-        settings.only.empty() || settings.only == implementation.name || &implementation == &list[N - 1];
+    const bool is_left = settings.allows(implementation.name) || &implementation == &list[N - 1];
     const char* why_not = is_left ? implementation.run(call) : "MPSCNN_IMPL names another";
     trace_dispatch(entry, implementation.name, why_not);
     if (!why_not) return true;

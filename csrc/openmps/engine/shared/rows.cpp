@@ -144,6 +144,12 @@ MPSCNN_CLONES void arithmetic_row(const Arithmetic& function, const float* a, co
     case BinaryOperation::subtract: MPSCNN_LOOP(subtract);
     case BinaryOperation::multiply: MPSCNN_LOOP(multiply);
     case BinaryOperation::divide: MPSCNN_LOOP(divide);
+    case BinaryOperation::equal: MPSCNN_LOOP(equal);
+    case BinaryOperation::not_equal: MPSCNN_LOOP(not_equal);
+    case BinaryOperation::less: MPSCNN_LOOP(less);
+    case BinaryOperation::less_or_equal: MPSCNN_LOOP(less_or_equal);
+    case BinaryOperation::greater: MPSCNN_LOOP(greater);
+    case BinaryOperation::greater_or_equal: MPSCNN_LOOP(greater_or_equal);
   }
 #undef MPSCNN_LOOP
 }
@@ -285,13 +291,14 @@ void row_arithmetic(const Arithmetic& f, const std::uint16_t* a, const std::uint
   std::int64_t done = 0;
 #if defined(__x86_64__)
   if (has_f16c()) {
+    done = count / 8 * 8;
     switch (f.operation) {
       case BinaryOperation::add: half_arithmetic_f16c<BinaryOperation::add>(f, a, b, dst, count); break;
       case BinaryOperation::subtract: half_arithmetic_f16c<BinaryOperation::subtract>(f, a, b, dst, count); break;
       case BinaryOperation::multiply: half_arithmetic_f16c<BinaryOperation::multiply>(f, a, b, dst, count); break;
       case BinaryOperation::divide: half_arithmetic_f16c<BinaryOperation::divide>(f, a, b, dst, count); break;
+      default: done = 0;  // comparisons
     }
-    done = count / 8 * 8;
   }
 #endif
   constexpr std::int64_t kBlock = 256;

@@ -168,8 +168,8 @@ class SplitEngine final : public Engine {
   }
   void synchronize() override { worker().wait(); }
 
-  std::unique_ptr<Run> start(Steps& steps) override {
-    if (traces_steps()) return Engine::start(steps);  // step by step
+  std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream) override {
+    if (traces_steps()) return Engine::start(steps, stream);  // step by step
     auto run = std::make_unique<SplitRun>();
     for (std::size_t i = 0; i < steps.size() && !run->has_failed(); ++i) {
       const Problem& problem = steps.problem(i);
@@ -180,10 +180,16 @@ class SplitEngine final : public Engine {
         run->add(*this, problem, i);
       }
     }
+    if (steps.kept()) *steps.kept() = std::make_unique<Kept>();
     return run;
   }
 
+  bool keeps_lists() const override { return true; }
+
  private:
+  struct Kept final : Steps::Kept {
+    bool starts_at_once() const override { return true; }
+  };
   BlockAllocator allocator_{machine_memory_bytes(), 64u << 20};
 };
 

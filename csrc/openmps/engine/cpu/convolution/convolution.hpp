@@ -13,6 +13,7 @@ namespace openmps::cpu {
 /// "3.2"
 const std::string& onednn_version();
 
+void run(const LoadWeightsProblem& problem);
 void run(const ConvProblem& problem);
 void run(const TransposeProblem& problem);
 
