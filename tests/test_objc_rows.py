@@ -16,9 +16,11 @@ import cases
 from rows import (
     objc_batch_normalization,
     objc_conversions,
+    objc_filters,
     objc_forward,
     objc_gradients,
     objc_losses,
+    objc_matrices,
     objc_optimizers,
     objc_places,
 )
@@ -79,6 +81,14 @@ def test_conversions(tmp_path: Path) -> None:
     run(list(objc_conversions.rows()), tmp_path)
 
 
+def test_filters(tmp_path: Path) -> None:
+    run(list(objc_filters.rows()), tmp_path)
+
+
+def test_matrices(tmp_path: Path) -> None:
+    run(list(objc_matrices.rows()), tmp_path)
+
+
 def test_places(tmp_path: Path) -> None:
     run(list(objc_places.rows()), tmp_path)
 
@@ -94,6 +104,8 @@ def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
         objc_optimizers.rows(),
         objc_batch_normalization.rows(),
         list(objc_conversions.rows()),
+        list(objc_filters.rows()),
+        list(objc_matrices.rows()),
         list(objc_places.rows()),
     ):
         row = all_rows[0]

@@ -51,23 +51,32 @@ inline id<MTLBuffer> make_buffer(const Array &values) {
           autorelease];
 }
 
-/// Make a matrix with two floats after each row.
+/// Make a matrix of floats or halves, or several if the array has three axes, with two values after each row and two
+/// rows after each matrix.
 inline MPSMatrix *make_matrix(const Array &values) {
-  const auto rows = static_cast<NSUInteger>(values.shape[0]), columns = static_cast<NSUInteger>(values.shape[1]);
-  MPSMatrixDescriptor *descriptor = [MPSMatrixDescriptor matrixDescriptorWithRows:rows
-                                                                          columns:columns
-                                                                         rowBytes:(columns + 2) * sizeof(float)
-                                                                         dataType:MPSDataTypeFloat32];
+  const std::size_t axes = values.shape.size();
+  const auto extent = [&](std::size_t from_last) { return static_cast<NSUInteger>(values.shape[axes - from_last]); };
+  const NSUInteger rows = extent(2), columns = extent(1), matrices = axes == 3 ? extent(3) : 1;
+  const bool half = values.dtype == "float16";
+  const NSUInteger element = half ? 2 : 4, row_bytes = (columns + 2) * element;
+  MPSMatrixDescriptor *descriptor =
+      [MPSMatrixDescriptor matrixDescriptorWithRows:rows
+                                            columns:columns
+                                           matrices:matrices
+                                           rowBytes:row_bytes
+                                        matrixBytes:(rows + 2) * row_bytes
+                                           dataType:half ? MPSDataTypeFloat16 : MPSDataTypeFloat32];
   MPSMatrix *matrix = [[[MPSMatrix alloc] initWithDevice:device descriptor:descriptor] autorelease];
   char *first = static_cast<char *>([[matrix data] contents]);
-  for (NSUInteger row = 0; row < rows; ++row)
-    std::memcpy(first + row * [matrix rowBytes], values.bytes.data() + row * columns * sizeof(float),
-                columns * sizeof(float));
+  for (NSUInteger row = 0; row < matrices * rows; ++row)
+    std::memcpy(first + row / rows * [matrix matrixBytes] + row % rows * row_bytes,
+                values.bytes.data() + row * columns * element, columns * element);
   return matrix;
 }
 
-inline std::vector<double> floats_at(id<MTLBuffer> buffer, NSUInteger offset, NSUInteger count) {
-  const float *first = reinterpret_cast<const float *>(static_cast<const char *>([buffer contents]) + offset);
+template <class T = float>
+std::vector<double> floats_at(id<MTLBuffer> buffer, NSUInteger offset, NSUInteger count) {
+  const T *first = reinterpret_cast<const T *>(static_cast<const char *>([buffer contents]) + offset);
   return std::vector<double>(first, first + count);
 }
 
@@ -179,9 +188,13 @@ struct Calls {
     if ([object isKindOfClass:[MPSMatrix class]]) {
       MPSMatrix *matrix = object;
       std::vector<double> all;
-      for (NSUInteger r = 0; r < [matrix rows]; ++r)
-        for (const double value : floats_at([matrix data], r * [matrix rowBytes], [matrix columns]))
-          all.push_back(value);
+      for (NSUInteger row = 0; row < [matrix matrices] * [matrix rows]; ++row) {
+        const NSUInteger m = row / [matrix rows], r = row % [matrix rows];
+        const NSUInteger at = m * [matrix matrixBytes] + r * [matrix rowBytes], columns = [matrix columns];
+        const auto values = [matrix dataType] == MPSDataTypeFloat16 ? floats_at<_Float16>([matrix data], at, columns)
+                                                                    : floats_at([matrix data], at, columns);
+        all.insert(all.end(), values.begin(), values.end());
+      }
       return all;
     }
     return floats_at(object, 0, [static_cast<id<MTLBuffer>>(object) length] / sizeof(float));
@@ -216,6 +229,7 @@ inline void run_call(const Row &row, bool twin) {
   for (long i = 0; i < std::stol(setting(row, "times", "1")); ++i) {
     id<MTLCommandBuffer> buffer = command_buffer();
     own.objects["commands"] = buffer;
+    own.objects["kernel"] = kernel;
     for (const auto &[key, value] : row.settings) {
       if (key.rfind("before.", 0) != 0) continue;
       const auto first = value.find(' '), second = value.find(' ', first + 1);

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from .MPSCNNConvolution import tap
+
 Array = NDArray[np.float64]
 Region = tuple[tuple[int, int, int], tuple[int, int, int]]
 
@@ -52,6 +54,17 @@ def weighted_sum(x: Array, weights: Array, *, by_nonzero_weights: bool = False) 
     if not by_nonzero_weights:
         return result
     return result / np.maximum((weights != 0).sum(axis=3, keepdims=True), 1)
+
+
+def local_correlation(a: Array, b: Array, reach: tuple[int, int], step: tuple[int, int], edge: str = "zero") -> Array:
+    """Return the sums over the channels of a's pixels times b's around the same place, columns before rows."""
+    rows, columns = np.arange(a.shape[1]), np.arange(a.shape[2])
+    results = [
+        (a * tap(b, rows + j * step[0], columns + i * step[1], edge)).sum(axis=3)
+        for j in range(-reach[0], reach[0] + 1)
+        for i in range(-reach[1], reach[1] + 1)
+    ]
+    return np.stack(results, axis=3)
 
 
 KERNELS = {

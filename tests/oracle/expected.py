@@ -338,6 +338,9 @@ def _binary(case: Case, inputs: Inputs) -> tuple[Array, Array]:
         read = [_read(case.params, p, compare.as_numbers(x)) for p, x in zip(PREFIXES, inputs.sources, strict=True)]
         return expected_others.TWO_SOURCES[case.kernel](case, *read)
     a, b = _placed(case, inputs)
+    if case.kernel == "Compare":
+        threshold = float(np.float32(case.params.get("threshold", 0.0)))
+        return arithmetic.compare(case.params["comparison"], a, b, threshold), np.zeros(a.shape)
     if case.kernel == "NeuronGradient":
         name, numbers = _activation(case, inputs)
         slope, bound = _apply(name, numbers, b, np.zeros_like(b), neurons.slope)

@@ -10,7 +10,7 @@ import numpy as np
 
 from oracle.MPSCNNConvolution import tap
 from oracle.MPSCNNDropout import mask as dropout_mask
-from oracle.MPSCNNMath import OPERATIONS, arithmetic, magnitude
+from oracle.MPSCNNMath import COMPARISONS, OPERATIONS, arithmetic, compare, magnitude
 from oracle.MPSCNNNeuron import NUMBERS, TYPES
 
 from .engine import (
@@ -191,6 +191,43 @@ def masks() -> Iterator[Row]:
         wanted = {"dst": np.clip(product, -0.5, 1), "mask": (product > -0.5) & (product < 1)}
         fields = {"src0.view": a, "src1.view": b, "function": {"operation": 2, "min": -0.5, "max": 1.0}}
         yield row("Binary", f"mask {seed}", fields, wanted, "float16", mask="unorm8")
+
+
+def in_place_row(seed: int) -> Row:
+    """The result replaces one source, or both."""
+    rng = np.random.default_rng(760000 + seed)
+    name = list(OPERATIONS)[seed % 3]
+    shape = (whole(rng, 1, 3), whole(rng, 1, 30), whole(rng, 1, 20), pick(rng, (1, 3, 4, 37, 512)))
+    kind = np.float16 if chance(rng, 3) else np.float32
+    a, b = floats(rng, shape).astype(kind), floats(rng, shape).astype(kind)
+    which = seed // 3 % 3
+    fields: dict[str, Any] = {"src0.view": a, "src1.view": Alias("src0.view") if which == 2 else b}
+    fields |= {"dst": Alias(("src0.view", "src1.view", "src0.view")[which])}
+    fields["function"] = {"operation": seed % 3, "scale0": 0.5, "bias": 0.25}
+    x, y = a.astype(np.float64), (a if which == 2 else b).astype(np.float64)
+    value = arithmetic(name, x, y, (0.5, 1.0), 0.25)
+    error = 5 * 2.0**-24 * magnitude(name, x, y, (0.5, 1.0), 0.25)
+    return row("Binary", f"{name} in place {seed}", fields, {"dst": (value, error)})
+
+
+def comparison_row(seed: int) -> Row:
+    rng = np.random.default_rng(750000 + seed)
+    name = COMPARISONS[seed % 6]
+    plain = seed // 6 % 2 == 0
+    c, n, h, w = pick(rng, (1, 3, 4, 16, 37, 512)), whole(rng, 1, 3), whole(rng, 1, 9), whole(rng, 1, 9)
+    threshold = 0.0 if chance(rng, 2) else pick(rng, (0.25, 0.5))
+
+    def source() -> Operand:  # few different values: many are equal
+        shape = (n, h, w, c) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
+        values = (rng.integers(-4, 5, shape) / 4).astype(pick(rng, (np.float32, np.float32, np.float16)))
+        values.flat[rng.integers(values.size)] = pick(rng, (NAN, INF, -INF, 0))
+        return operand(rng, values, h, w, plain, repeats=True)
+
+    a, b = source(), source()
+    value = compare(name, a.seen(h, w, c), b.seen(h, w, c), threshold)
+    function = {"operation": len(OPERATIONS) + seed % 6, "threshold": threshold}
+    fields = {"src0": a, "src1": b, "function": function}
+    return row("Binary", f"{name} {threshold} {seed}", fields, {"dst": value}, pick(rng, RESULTS))
 
 
 def quotients() -> Iterator[Row]:
@@ -399,6 +436,8 @@ def rows() -> Iterator[Row]:
     yield from ends()
     yield from map(neuron_gradient_row, range(256))
     yield from map(binary_row, range(240))
+    yield from map(comparison_row, range(120))
+    yield from map(in_place_row, range(36))
     for part in (masks, quotients, masked_infinity):
         yield from part()
     yield from map(binary_gradient_row, range(240))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of soft max, its gradient, and reductions (engine/problem/normalize.hpp, reduce.hpp)."""
+"""Rows of soft max, its gradient, reductions and local correlations (engine/problem/normalize.hpp, reduce.hpp)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from oracle.MPSCNNConvolution import tap
 from oracle.MPSCNNSoftMax import log_softmax, softmax
-from oracle.MPSNNReduce import reduce
+from oracle.MPSNNReduce import local_correlation, reduce
 
-from .engine import Array, Operand, Stored, chance, floats, image, operand, pick, row, values_of, whole
+from .engine import EDGES, Array, Operand, Stored, chance, floats, image, operand, pick, row, values_of, whole
 from .finite_differences import gradient, over_images
 from .row_file import Row
 
@@ -95,6 +95,19 @@ AXES = ("Row", "Column", "FeatureChannels")
 TYPES = ("Max", "Min", "Sum", "ArgumentMax", "ArgumentMin")
 
 
+def sums_of_pixels() -> Iterator[Row]:
+    """Yield sums along rows and columns: aligned channels, others, and images of many pixels."""
+    for index, (n, h, w, c) in enumerate([(2, 7, 7, 64), (1, 5, 9, 13), (3, 1, 1, 8), (1, 40, 31, 16)]):
+        for dtype in ("float32", "float16"):
+            rng = np.random.default_rng(605000 + index)
+            src = floats(rng, (n, h, w, c), -2, 2).astype(dtype)
+            scale = 1 / (h * w)
+            value = values_of(src).sum(axis=(1, 2), keepdims=True) * scale
+            error = np.abs(values_of(src)).sum(axis=(1, 2), keepdims=True) * scale * 2e-7
+            fields = {"src": src, "axis": len(AXES), "type": TYPES.index("Sum"), "scale": scale}
+            yield row("Reduce", f"pixels {n} x {h} x {w} x {c}, {dtype}", fields, {"dst": (value, error)}, dst=dtype)
+
+
 def reduce_row(seed: int) -> Row:
     rng = np.random.default_rng(600000 + seed)
     axis, large = seed % 3, seed % 10 == 0
@@ -151,9 +164,31 @@ def long_sums() -> Iterator[Row]:
         yield row("Reduce", f"the mean of {many} values along axis {axis}", fields, expected)
 
 
+def correlation_row(seed: int) -> Row:
+    rng = np.random.default_rng(880000 + seed)
+    n, c, large = whole(rng, 1, 2), pick(rng, (1, 3, 4, 16, 37, 130)), seed % 12 == 0
+    h, w = whole(rng, 1, 20 if large else 6), whole(rng, 1, 20 if large else 6)
+    reach, step = (whole(rng, 0, 3), whole(rng, 0, 2)), (whole(rng, 1, 3), whole(rng, 1, 2))
+    edge = pick(rng, EDGES)
+    a = image(rng, (n, h, w, c), formats=MANY)
+    b = image(rng, (n, h, w, c) if chance(rng, 2) else (n, whole(rng, 1, 7), whole(rng, 1, 7), c), formats=MANY)
+    x, y = values_of(a), values_of(b)
+    value = local_correlation(x, y, reach, step, edge)
+    error = 2e-6 * local_correlation(np.abs(x), np.abs(y), reach, step, edge)
+    if chance(rng, 3):  # the result is cropped
+        size = (whole(rng, 1, h), whole(rng, 1, w))
+        value, error = (part[:, : size[0], : size[1]] for part in (value, error))
+    fields = {"a": a, "b": b, "edge": EDGES.index(edge)}
+    fields |= {f"reach_{axis}": reach[i] for i, axis in enumerate("hw")}
+    fields |= {f"step_{axis}": step[i] for i, axis in enumerate("hw")}
+    return row("Correlation", f"{reach} {step} {edge} {seed}", fields, {"dst": (value, error)}, pick(rng, RESULTS))
+
+
 def rows() -> Iterator[Row]:
     yield from map(softmax_row, range(160))
     yield from softmax_ends()
     yield from map(softmax_gradient_row, range(160))
     yield from map(reduce_row, range(400))
+    yield from sums_of_pixels()
     yield from long_sums()
+    yield from map(correlation_row, range(120))

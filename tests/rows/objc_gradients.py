@@ -35,7 +35,7 @@ RELATIVE = 2e-5
 
 SEEN = {"SoftMax": ("y",), "LogSoftMax": ("y",), "Multiply": ("second", "source"), "Add": ("source", "second")}
 SEEN["Subtract"] = SEEN["Add"]
-WITHOUT = ("Divide", "Slice", "Resize", "CropAndResize", "Reduce", "Binary", "Batch", "NeuronGradient")
+WITHOUT = ("Divide", "Compare", "Slice", "Resize", "CropAndResize", "Reduce", "Binary", "Batch", "NeuronGradient")
 PARAMETERS = {"gamma": "gradientForGamma", "beta": "gradientForBeta"}
 COPIED = ("alpha", "beta", "delta", "p0", "pm", "ps", "zeroPadSizeX", "zeroPadSizeY", "accumulatorPrecisionOption")
 

@@ -144,9 +144,58 @@ struct ReduceBinaryState : Extends<ReduceBinaryState, CNNBinaryKernelState> {
   }
 };
 
+/// Channel n * (2 * windowInX + 1) + m has the offset (m - windowInX, n - windowInY), so that x runs faster. Apple's
+/// index multiplies by 2 * windowInY + 1, which does not if the windows differ.
+struct LocalCorrelationState : Extends<LocalCorrelationState, ReduceBinaryState> {
+  NSUInteger window_x = 0, window_y = 0, stride_x = 1, stride_y = 1;
+
+  void check_window() const {
+    constexpr NSUInteger max = 1 << 14;
+    const auto check = [&](const char *name, NSUInteger value, NSUInteger min) {
+      if (value < min || value > max)
+        raise_for(*this, @"%s (%lu) is not between %lu and %lu.", name, (unsigned long)value, (unsigned long)min,
+                  (unsigned long)max);
+    };
+    check("windowInX", window_x, 0);
+    check("windowInY", window_y, 0);
+    check("strideInX", stride_x, 1);
+    check("strideInY", stride_y, 1);
+  }
+
+  NSUInteger result_channels(std::span<const NSUInteger> channels) const override {
+    CNNBinaryKernelState::result_channels(channels);
+    check_window();
+    return (2 * window_x + 1) * (2 * window_y + 1);
+  }
+
+  Problem make_problem(const Encode &encode) const override {
+    CorrelationProblem problem;
+    problem.a = encode.src[0], problem.b = encode.src[1];
+    problem.dst = encode.dst;
+    problem.reach_h = static_cast<std::int64_t>(window_y), problem.reach_w = static_cast<std::int64_t>(window_x);
+    problem.step_h = static_cast<std::int64_t>(stride_y), problem.step_w = static_cast<std::int64_t>(stride_x);
+    problem.edge = secondary().edge == MPSImageEdgeModeClamp ? Edge::clamp : Edge::zero;
+    return problem;
+  }
+
+  void archive(Archive &archive) override {
+    ReduceBinaryState::archive(archive);
+    archive.field(@"MPSNNLocalCorrelation.windowInX", window_x);
+    archive.field(@"MPSNNLocalCorrelation.windowInY", window_y);
+    archive.field(@"MPSNNLocalCorrelation.strideInX", stride_x);
+    archive.field(@"MPSNNLocalCorrelation.strideInY", stride_y);
+  }
+
+  void did_read(MPSKernel *kernel) override {
+    ReduceBinaryState::did_read(kernel);
+    check_window();
+  }
+};
+
 }  // namespace
 }  // namespace openmps
 
+using openmps::LocalCorrelationState;
 using openmps::ReduceAxis;
 using openmps::ReduceBinaryState;
 using openmps::ReduceState;
@@ -257,5 +306,37 @@ OPENMPS_INIT_WITH_CODER
 
 OPENMPS_INIT_WITH_CODER
 OPENMPS_GETTER(ReduceBinaryState, bool, doWeightedSumByNonZeroWeights, by_nonzero_weights)
+
+@end
+
+@implementation MPSNNLocalCorrelation
+
++ (openmps::KernelState *)openmps_newState {
+  return new LocalCorrelationState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  return [self initWithDevice:device windowInX:0 windowInY:0 strideInX:1 strideInY:1];
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device
+                     windowInX:(NSUInteger)windowInX
+                     windowInY:(NSUInteger)windowInY
+                     strideInX:(NSUInteger)strideInX
+                     strideInY:(NSUInteger)strideInY {
+  if (!(self = [self openmps_initWithDevice:device])) return nil;
+  openmps::UnwindRelease unwind(self);
+  auto &state = openmps::state_of<LocalCorrelationState>(self);
+  state.window_x = windowInX, state.window_y = windowInY;
+  state.stride_x = strideInX, state.stride_y = strideInY;
+  state.check_window();
+  return unwind.done();
+}
+
+OPENMPS_INIT_WITH_CODER
+OPENMPS_PROPERTY(LocalCorrelationState, NSUInteger, windowInX, setWindowInX, window_x)
+OPENMPS_PROPERTY(LocalCorrelationState, NSUInteger, windowInY, setWindowInY, window_y)
+OPENMPS_PROPERTY(LocalCorrelationState, NSUInteger, strideInX, setStrideInX, stride_x)
+OPENMPS_PROPERTY(LocalCorrelationState, NSUInteger, strideInY, setStrideInY, stride_y)
 
 @end

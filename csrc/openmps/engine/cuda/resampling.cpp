@@ -108,6 +108,48 @@ constexpr Implementation<Call<ResampleGradientProblem>> kResampleGradients[] = {
     {"cuda_resample_gradient", run_resample_gradient}};
 const ImplementationNames kResampleGradientNames(kResampleGradients);
 
+const char* run_lanczos(const Call<LanczosProblem>& call) {
+  const auto& [p, work] = call;
+  const i64 results = p.dst.h + p.dst.w, most = std::max(lanczos_most_taps(p.h), lanczos_most_taps(p.w));
+  const std::size_t range_bytes = static_cast<std::size_t>(results) * sizeof(resampling::LanczosRange),
+                    weight_bytes = static_cast<std::size_t>(results * most) * sizeof(float);
+  const Address scratch = work.scratch(range_bytes + weight_bytes);
+  const resampling::LanczosArgs args{.src = work.view(p.src),
+                                     .dst = work.view(p.dst),
+                                     .edge = p.edge,
+                                     .most = most,
+                                     .ranges = {scratch},
+                                     .weights = {scratch + range_bytes}};
+  const resampling::LanczosTableArgs table{.h = p.h,
+                                           .w = p.w,
+                                           .result_h = p.dst.h,
+                                           .src_h = p.src.h,
+                                           .src_w = p.src.w,
+                                           .most = most,
+                                           .ranges = args.ranges,
+                                           .weights = args.weights};
+  work.launch(resampling::lanczos_table, table, results);
+  work.launch(resampling::lanczos, args, p.dst.size(), {&args.src, &args.dst});
+  return nullptr;
+}
+constexpr Implementation<Call<LanczosProblem>> kLanczos[] = {{"cuda_lanczos", run_lanczos}};
+const ImplementationNames kLanczosNames(kLanczos);
+
+const char* run_grid_sample(const Call<GridSampleProblem>& call) {
+  const auto& [p, work] = call;
+  const resampling::GridSampleArgs args{.src = work.view(p.src),
+                                        .grid = work.source(p.grid),
+                                        .dst = work.view(p.dst),
+                                        .edge = p.edge,
+                                        .adds_position = p.adds_position,
+                                        .start_h = p.start_h,
+                                        .start_w = p.start_w};
+  work.launch(resampling::grid_sample, args, p.dst.size(), {&args.src, &args.grid.view, &args.dst});
+  return nullptr;
+}
+constexpr Implementation<Call<GridSampleProblem>> kGridSamples[] = {{"cuda_grid_sample", run_grid_sample}};
+const ImplementationNames kGridSampleNames(kGridSamples);
+
 }  // namespace
 
 bool solve(const ResampleProblem& problem, Work& work) {
@@ -115,6 +157,12 @@ bool solve(const ResampleProblem& problem, Work& work) {
 }
 bool solve(const ResampleGradientProblem& problem, Work& work) {
   return try_first("resample_gradient", kResampleGradients, Call<ResampleGradientProblem>{problem, work});
+}
+bool solve(const LanczosProblem& problem, Work& work) {
+  return try_first("lanczos", kLanczos, Call<LanczosProblem>{problem, work});
+}
+bool solve(const GridSampleProblem& problem, Work& work) {
+  return try_first("grid_sample", kGridSamples, Call<GridSampleProblem>{problem, work});
 }
 
 }  // namespace openmps::cuda

@@ -36,19 +36,34 @@ struct NeuronGradientProblem {
   }
 };
 
-enum class BinaryOperation : std::uint8_t { add, subtract, multiply, divide };
+/// Comparisons come after the operations that have gradients.
+enum class BinaryOperation : std::uint8_t {
+  add,
+  subtract,
+  multiply,
+  divide,
+  equal,
+  not_equal,
+  less,
+  less_or_equal,
+  greater,
+  greater_or_equal,
+};
 
-/// min(max((scale0 * a) op (scale1 * b) + bias, min), max); NaN stays NaN. Infinite bounds do nothing.
+/// min(max((scale0 * a) op (scale1 * b) + bias, min), max); NaN stays NaN. Infinite bounds do nothing. Comparisons are
+/// 1 or 0, plus the bias; numbers are equal if their difference is at most `threshold`, which the others ignore.
 struct Arithmetic {
   BinaryOperation operation = BinaryOperation::add;
   float scale0 = 1, scale1 = 1, bias = 0;
   float min = -std::numeric_limits<float>::infinity(), max = std::numeric_limits<float>::infinity();
+  float threshold = 0;
 
   static constexpr auto fields() {
     using P = Arithmetic;
     using namespace roles;
     return std::tuple(shape("operation", &P::operation), shape("scale0", &P::scale0), shape("scale1", &P::scale1),
-                      shape("bias", &P::bias), shape("min", &P::min), shape("max", &P::max));
+                      shape("bias", &P::bias), shape("min", &P::min), shape("max", &P::max),
+                      shape("threshold", &P::threshold));
   }
 };
 
@@ -56,7 +71,8 @@ struct Arithmetic {
 /// strictly between the bounds, else 0.
 struct BinaryProblem {
   Operand src0, src1;
-  ImageView dst;  ///< shares no memory with the sources
+  /// Shares no memory with the sources; or, without a mask, the same view as sources that it reads value by value.
+  ImageView dst;
   Arithmetic function;
   ImageView mask = {};
 

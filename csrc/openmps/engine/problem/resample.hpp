@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing, cropping and resizing of regions, and the adjoint.
+// Resizing, cropping and resizing of regions, and the adjoint; sampling at given positions.
 #pragma once
 
 #include <cstdint>
@@ -68,6 +68,41 @@ struct ResampleGradientProblem {
     return std::tuple(in("diff_dst", &P::diff_dst), out("diff_src", &P::diff_src), shape("src_h", &P::src_h),
                       shape("src_w", &P::src_w), shape("first_h", &P::first_h), shape("first_w", &P::first_w),
                       shape("type", &P::type), shape("edge", &P::edge), value("region", &P::region));
+  }
+};
+
+/// Result pixel (y, x) is the mean of the pixels around its position, weighted by a Lanczos window of three lobes
+/// (engine/shared/lanczos.hpp). If positions are more than a pixel apart, the window is wider by that factor.
+struct LanczosProblem {
+  ImageView src, dst;
+  ResampleEdge edge = ResampleEdge::zero;  ///< zero or clamp
+  Positions h, w;                          ///< numerator / denominator > 0
+
+  static constexpr auto fields() {
+    using P = LanczosProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("edge", &P::edge), shape("h", &P::h),
+                      shape("w", &P::w));
+  }
+};
+
+/// Result pixel (y, x) is a sample of src, interpolated linearly. Its position is (start_h, start_w) plus channels 1
+/// (rows) and 0 (columns) of the pixel of `grid` that it reads, plus (y, x) if `adds_position`. NaN is a position
+/// beyond the first pixel.
+struct GridSampleProblem {
+  ImageView src;
+  Operand grid;                            ///< two channels
+  ImageView dst;                           ///< channels of src; shares no memory with the sources
+  ResampleEdge edge = ResampleEdge::zero;  ///< zero or clamp
+  bool adds_position = false;
+  std::int64_t start_h = 0, start_w = 0;
+
+  static constexpr auto fields() {
+    using P = GridSampleProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), in("grid", &P::grid), out("dst", &P::dst), shape("edge", &P::edge),
+                      shape("adds_position", &P::adds_position), shape("start_h", &P::start_h),
+                      shape("start_w", &P::start_w));
   }
 };
 

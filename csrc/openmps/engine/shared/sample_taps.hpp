@@ -17,9 +17,9 @@ struct SampleTaps {
   float weight;
 };
 
-MPSCNN_HOST_DEVICE SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::int64_t size,
-                                          ResampleType type, ResampleEdge edge) {
-  const double at = positions.start + static_cast<double>(i) * positions.numerator / positions.denominator;
+/// NaN is a position beyond the first pixel.
+MPSCNN_HOST_DEVICE SampleTaps sample_taps_at(double at, std::int64_t size, ResampleType type, ResampleEdge edge) {
+  at = at == at ? at : -2.0;
   // Beyond these bounds samples no longer change, and the number fits an integer.
   const double near = std::clamp(at, -2.0, static_cast<double>(size) + 1.0), floor = std::floor(near);
   const auto pixel = static_cast<std::int64_t>(floor);
@@ -31,6 +31,12 @@ MPSCNN_HOST_DEVICE SampleTaps sample_taps(const Positions& positions, std::int64
   const float weight = type == ResampleType::nearest ? 0.0f : static_cast<float>(near - floor);
   const SampleTaps taps{inside(pixel), inside(weight == 0 ? pixel : pixel + 1), weight};
   return {taps.first, taps.second, taps.first == taps.second ? 0.0f : weight};
+}
+
+MPSCNN_HOST_DEVICE SampleTaps sample_taps(const Positions& positions, std::int64_t i, std::int64_t size,
+                                          ResampleType type, ResampleEdge edge) {
+  const double at = positions.start + static_cast<double>(i) * positions.numerator / positions.denominator;
+  return sample_taps_at(at, size, type, edge);
 }
 
 }  // namespace openmps

@@ -6,16 +6,12 @@
 // Weights and their gradients keep their layout: nothing is packed, and any window is supported.
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <stdexcept>
-#include <string>
 #include <vector>
-
-#include <dnnl.h>
 
 #include "engine/cpu/convolution/conv_gradient.hpp"
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/cpu/product/multiply.hpp"
 #include "engine/cpu/runtime.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
@@ -26,8 +22,8 @@ namespace {
 
 using i64 = std::int64_t;
 
-/// Multiplications, and copied values, below which a second thread costs more than it saves.
-constexpr i64 kThreadGrain = 200 * 1000, kCopyGrain = 32 * 1024;
+/// Copied values below which a second thread costs more than it saves.
+constexpr i64 kCopyGrain = 32 * 1024;
 /// Floats of patches per batch: they stay in the last-level cache.
 constexpr i64 kPatchFloats = 2 << 20;
 /// Max share of in-bounds pairs of a pixel and a tap for which products tap by tap are faster than primitives.
@@ -38,13 +34,8 @@ enum class Transposed : std::uint8_t { none, a, b };
 /// c = a * b, one of which may be transposed first, row-major; the *_row arguments are row strides in floats.
 void multiply(Transposed which, i64 rows, i64 columns, i64 inner, const float* a, i64 a_row, const float* b, i64 b_row,
               float* c, i64 c_row, bool accumulates) {
-  const ThreadLimit limit(threads_for(rows * columns * inner, kThreadGrain));
-  const dnnl_status_t status =
-      dnnl_sgemm(which == Transposed::a ? 'T' : 'N', which == Transposed::b ? 'T' : 'N', rows, columns, inner, 1.0f, a,
-                 a_row, b, b_row, accumulates ? 1.0f : 0.0f, c, c_row);
-  if (status == dnnl_out_of_memory) throw std::bad_alloc();
-  if (status != dnnl_success)
-    throw std::runtime_error("oneDNN could not multiply matrices (status " + std::to_string(status) + ").");
+  multiply(FloatMatrix{a, a_row, which == Transposed::a}, FloatMatrix{b, b_row, which == Transposed::b}, rows, columns,
+           inner, c, c_row, 1.0f, accumulates ? 1.0f : 0.0f);
 }
 
 i64 ceil_of(i64 a, i64 b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }

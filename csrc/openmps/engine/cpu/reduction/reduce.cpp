@@ -12,6 +12,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/cpu/runtime.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
@@ -460,9 +461,26 @@ constexpr Implementation<ReduceProblem> kChannelReductions[] = {
 };
 const ImplementationNames kChannelReductionNames(kChannelReductions);
 
+/// Sum the rows, and then their sums.
+void sum_pixels(const ReduceProblem& problem) {
+  ImageView sums = problem.src;
+  sums.offset = 0;
+  sums.format = Format::float32;
+  sums.w = 1, sums.w_stride = sums.c, sums.h_stride = sums.c, sums.n_stride = sums.h * sums.c;
+  const auto bytes = static_cast<std::size_t>(sums.size()) * sizeof(float);
+  const Scratch scratch(bytes);
+  sums.memory = Memory::wrap(scratch.data(), bytes, nullptr);
+  ReduceProblem rows = problem, columns = problem;
+  rows.axis = ReduceAxis::row, rows.scale = 1, rows.dst = sums;
+  columns.axis = ReduceAxis::column, columns.src = sums;
+  run(rows);
+  run(columns);
+}
+
 }  // namespace
 
 void run(const ReduceProblem& problem) {
+  if (problem.axis == ReduceAxis::pixels) return sum_pixels(problem);
   problem.axis == ReduceAxis::channels ? run_first("reduce, channels", kChannelReductions, problem)
                                        : run_first("reduce, pixels", kPixelReductions, problem);
 }

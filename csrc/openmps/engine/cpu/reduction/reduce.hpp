@@ -8,5 +8,6 @@ namespace openmps::cpu {
 /// Folds rows and columns with vectors along the channels, and channels within each pixel or, if these are few, with
 /// vectors along the pixels.
 void run(const ReduceProblem& problem);
+void run(const CorrelationProblem& problem);
 
 }  // namespace openmps::cpu

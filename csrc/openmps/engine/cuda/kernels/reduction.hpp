@@ -2,7 +2,7 @@
 // Reductions along an axis.
 #pragma once
 
-#include "engine/cuda/kernels/device.hpp"
+#include "engine/cuda/kernels/vectors.hpp"
 #include "engine/problem/reduce.hpp"
 
 namespace openmps::cuda::reduction {
@@ -17,14 +17,20 @@ struct ReduceArgs {
   bool by_nonzero_weights;
 
   MPSCNN_HOST_DEVICE i64 length() const {
-    return axis == ReduceAxis::row ? src.w : axis == ReduceAxis::column ? src.h : src.c;
+    switch (axis) {
+      case ReduceAxis::row: return src.w;
+      case ReduceAxis::column: return src.h;
+      case ReduceAxis::channels: return src.c;
+      default: return src.h * src.w;
+    }
   }
   /// Return value `i` of those that are reduced to the one at `at`.
   MPSCNN_HOST_DEVICE float value(const View& from, const Place& at, i64 i) const {
     switch (axis) {
       case ReduceAxis::row: return load(from, at.n, at.y, i, at.k);
       case ReduceAxis::column: return load(from, at.n, i, at.x, at.k);
-      default: return load(from, at.n, at.y, at.x, i);
+      case ReduceAxis::channels: return load(from, at.n, at.y, at.x, i);
+      default: return load(from, at.n, i / from.w, i % from.w, at.k);
     }
   }
 };
@@ -83,6 +89,58 @@ MPSCNN_VALUE_KERNEL(reduce, ReduceArgs) {
   }
 }
 
+/// Sums along rows or columns; one thread for 16 bytes of channels.
+MPSCNN_VALUE_KERNEL(reduce_sums_of_vectors, ReduceArgs) {
+  const View& src = args.src;
+  const int lanes = lanes_of<true>(src);
+  const Place at = first_place_of(index, args.dst, lanes);
+  const bool is_row = args.axis == ReduceAxis::row;
+  const i64 length = args.length(), stride = is_row ? src.w_stride : src.h_stride;
+  const i64 first = src.offset(at.n, is_row ? at.y : 0, is_row ? 0 : at.x, at.k);
+  double sums[kMostLanes] = {};
+  float values[kMostLanes];
+  for (i64 i = 0; i < length; ++i) {
+    load_lanes<true>(src, first + i * stride, values);
+    for (int l = 0; l < lanes; ++l) sums[l] += double{values[l]};
+  }
+  for (int l = 0; l < lanes; ++l) values[l] = static_cast<float>(args.scale * sums[l]);
+  store_lanes<true>(args.dst, at, values);
+}
+
+struct VectorSum {
+  double v[kMostLanes];
+};
+/// Sums of all pixels of an image; all threads for 16 bytes of channels.
+template <class Team>
+MPSCNN_HOST_DEVICE void sum_pixels_together(const ReduceArgs& args, i64 index, const Team& team) {
+  const View& src = args.src;
+  const int lanes = lanes_of<true>(src);
+  const Place at = first_place_of(index, args.dst, lanes);
+  const VectorSum found = team.reduce(
+      args.length(), VectorSum{},
+      [&](i64 i) {
+        Place pixel = place_of(i, src.h, src.w, 1);
+        pixel.n = at.n, pixel.k = at.k;
+        float values[kMostLanes];
+        load_lanes<true>(src, pixel, values);
+        VectorSum sum{};
+        for (int l = 0; l < lanes; ++l) sum.v[l] = double{values[l]};
+        return sum;
+      },
+      [](const VectorSum& a, const VectorSum& b) {
+        VectorSum sum;
+        for (int l = 0; l < kMostLanes; ++l) sum.v[l] = a.v[l] + b.v[l];
+        return sum;
+      });
+  team.for_each(1, [&](i64) {
+    float values[kMostLanes];
+    for (int l = 0; l < lanes; ++l) values[l] = static_cast<float>(args.scale * found.v[l]);
+    store_lanes<true>(args.dst, at, values);
+  });
+}
+MPSCNN_WARP_KERNEL(sum_pixels_by_warps, ReduceArgs) { sum_pixels_together(args, index, warp); }
+MPSCNN_BLOCK_KERNEL(sum_pixels_by_blocks, ReduceArgs) { sum_pixels_together(args, index, block); }
+
 template <class Team>
 MPSCNN_HOST_DEVICE void reduce_together(const ReduceArgs& args, i64 index, const Team& team) {
   const Place at = place_of(index, args.dst);
@@ -101,5 +159,23 @@ MPSCNN_HOST_DEVICE void reduce_together(const ReduceArgs& args, i64 index, const
 }
 MPSCNN_WARP_KERNEL(reduce_by_warps, ReduceArgs) { reduce_together(args, index, warp); }
 MPSCNN_BLOCK_KERNEL(reduce_by_blocks, ReduceArgs) { reduce_together(args, index, block); }
+
+struct CorrelationArgs {
+  View a, b, dst;
+  i64 reach_h, reach_w, step_h, step_w;
+  Edge edge;
+};
+MPSCNN_VALUE_KERNEL(correlation, CorrelationArgs) {
+  const Place at = place_of(index, args.dst);
+  const i64 wide = 2 * args.reach_w + 1, j = at.k / wide, i = at.k - j * wide;
+  const Source other{.view = args.b,
+                     .start_h = (j - args.reach_h) * args.step_h,
+                     .start_w = (i - args.reach_w) * args.step_w,
+                     .edge = args.edge};
+  double sum = 0;
+  for (i64 k = 0; k < args.a.c; ++k)
+    sum += double{load(args.a, at.n, at.y, at.x, k)} * load(other, {at.n, at.y, at.x, k});
+  store(args.dst, at, static_cast<float>(sum));
+}
 
 }  // namespace openmps::cuda::reduction

@@ -5,6 +5,7 @@
 #include "engine/cuda/kernels/device.hpp"
 #include "engine/cuda/kernels/lanes.hpp"
 #include "engine/problem/resample.hpp"
+#include "engine/shared/lanczos.hpp"
 #include "engine/shared/sample_taps.hpp"
 
 namespace openmps::cuda::resampling {
@@ -199,6 +200,84 @@ MPSCNN_BLOCK_KERNEL(resample_gradient_blocks, ResampleGradientArgs) {
       },
       [](double a, double b) { return a + b; });
   block.for_each(1, [&](i64) { store(args.diff_src, at, static_cast<float>(sum)); });
+}
+
+/// Taps of a result along an axis; its weights are adjacent.
+struct LanczosRange {
+  i64 first, count;
+};
+
+struct LanczosTableArgs {
+  Positions h, w;
+  i64 result_h, src_h, src_w, most;  ///< most: places for weights per result
+  Pointer<LanczosRange> ranges;      ///< of the rows of the result, then of its columns
+  Pointer<float> weights;
+};
+MPSCNN_VALUE_KERNEL(lanczos_table, LanczosTableArgs) {
+  const bool is_row = index < args.result_h;
+  const LanczosTaps taps =
+      is_row ? LanczosTaps(args.h, index, args.src_h) : LanczosTaps(args.w, index - args.result_h, args.src_w);
+  const double sum = taps.sum();
+  args.ranges[index] = {taps.first, taps.count};
+  for (i64 i = 0; i < taps.count; ++i) args.weights[index * args.most + i] = static_cast<float>(taps.window(i) / sum);
+}
+
+struct LanczosArgs {
+  View src, dst;
+  ResampleEdge edge;
+  i64 most;
+  Pointer<LanczosRange> ranges;
+  Pointer<float> weights;
+};
+
+/// Return the pixel that position `at` reads along an axis, -1 for a zero.
+MPSCNN_HOST_DEVICE i64 edge_place(i64 at, i64 size, ResampleEdge edge) {
+  if (edge == ResampleEdge::clamp) return std::clamp<i64>(at, 0, size - 1);
+  return at < 0 || at >= size ? -1 : at;
+}
+
+MPSCNN_VALUE_KERNEL(lanczos, LanczosArgs) {
+  const Place at = place_of(index, args.dst);
+  const i64 column = args.dst.h + at.x;
+  const LanczosRange rows = args.ranges[at.y], columns = args.ranges[column];
+  float sum = 0;
+  for (i64 j = 0; j < rows.count; ++j) {
+    const i64 y = edge_place(rows.first + j, args.src.h, args.edge);
+    if (y < 0) continue;
+    float line = 0;
+    for (i64 i = 0; i < columns.count; ++i) {
+      const i64 x = edge_place(columns.first + i, args.src.w, args.edge);
+      if (x >= 0) line += args.weights[column * args.most + i] * load(args.src, at.n, y, x, at.k);
+    }
+    sum += args.weights[at.y * args.most + j] * line;
+  }
+  store(args.dst, at, sum);
+}
+
+struct GridSampleArgs {
+  View src;
+  Source grid;
+  View dst;
+  ResampleEdge edge;
+  bool adds_position;
+  i64 start_h, start_w;
+};
+MPSCNN_VALUE_KERNEL(grid_sample, GridSampleArgs) {
+  const Place at = place_of(index, args.dst);
+  const double row =
+      static_cast<double>(args.start_h + (args.adds_position ? at.y : 0)) + load(args.grid, {at.n, at.y, at.x, 1});
+  const double column =
+      static_cast<double>(args.start_w + (args.adds_position ? at.x : 0)) + load(args.grid, {at.n, at.y, at.x, 0});
+  const SampleTaps down = sample_taps_at(row, args.src.h, ResampleType::bilinear, args.edge);
+  const SampleTaps across = sample_taps_at(column, args.src.w, ResampleType::bilinear, args.edge);
+  const auto product = [&](i64 y, i64 x, float weight) {
+    return weight == 0 || y < 0 || x < 0 ? 0.0f : weight * load(args.src, at.n, y, x, at.k);
+  };
+  store(args.dst, at,
+        product(down.first, across.first, (1 - down.weight) * (1 - across.weight)) +
+            product(down.first, across.second, (1 - down.weight) * across.weight) +
+            product(down.second, across.first, down.weight * (1 - across.weight)) +
+            product(down.second, across.second, down.weight * across.weight));
 }
 
 }  // namespace openmps::cuda::resampling

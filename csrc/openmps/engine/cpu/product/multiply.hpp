@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of float matrices by oneDNN.
+#pragma once
+
+#include <cstdint>
+
+namespace openmps::cpu {
+
+/// A row-major matrix, rows `stride` floats apart.
+struct FloatMatrix {
+  const float* data;
+  std::int64_t stride;
+  bool is_transposed = false;
+};
+
+/// c = alpha * a * b + beta * c, where a has rows x inner values and b inner x columns, after transposition; c is not
+/// read if beta is 0. Throws std::bad_alloc and std::runtime_error.
+void multiply(const FloatMatrix& a, const FloatMatrix& b, std::int64_t rows, std::int64_t columns, std::int64_t inner,
+              float* c, std::int64_t c_stride, float alpha = 1, float beta = 0);
+
+}  // namespace openmps::cpu
