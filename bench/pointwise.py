@@ -61,6 +61,10 @@ def _pool(name: str, *numbers: Any, **options: Any) -> Callable[..., Any]:
     return lambda torch, x: getattr(torch.nn.functional, name)(x, *numbers, **options)
 
 
+def _less(torch: Any, a: Any, b: Any) -> Any:
+    return torch.lt(a, b).to(a.dtype)
+
+
 def _text(shape: Shape) -> str:
     return f"{shape[3]} at {shape[1]}, batch {shape[0]}"
 
@@ -85,6 +89,8 @@ def rows() -> list[Row]:
                     exact=kernel != "Divide",
                 )
             )
+        compare = lambda: mpscnn.Compare("less")  # noqa: E731
+        found.append(Row(f"Compare less {_text(shape)}", compare, (shape, shape), _less))
     pooled: tuple[Shape, ...] = ((1, 112, 112, 64), (8, 56, 56, 64))
     for shape in pooled:
         found += [

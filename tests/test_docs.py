@@ -100,7 +100,7 @@ def wanted_sections(name: str) -> set[str]:
         return {"Attributes", "Source"}  # no arguments; its methods have them
     if value in (mpscnn.Kernel, mpscnn.UnaryKernel, mpscnn.BinaryKernel, mpscnn.GradientKernel):
         return {"Source"}  # made through its subclasses
-    if value in (mpscnn.GradientState, mpscnn.Optimizer, mpscnn.OptimizerState):
+    if value in (mpscnn.DeviceArray, mpscnn.GradientState, mpscnn.Optimizer, mpscnn.OptimizerState):
         return {"Raises", "Source"}  # made by other objects
     if value is mpscnn.Device:
         return {"Raises", "Source"}  # no arguments

@@ -22,6 +22,8 @@ constexpr std::span<const ParamSpec* const> params() {
 constexpr auto kArithmetic = params<&p::primary_scale, &p::secondary_scale, &p::arithmetic_bias, &p::minimum_value,
                                     &p::maximum_value, &p::primary_stride, &p::secondary_stride,
                                     &p::primary_stride_in_feature_channels, &p::secondary_stride_in_feature_channels>();
+constexpr auto kComparison = params<&p::comparison, &p::threshold, &p::primary_stride, &p::secondary_stride,
+                                    &p::primary_stride_in_feature_channels, &p::secondary_stride_in_feature_channels>();
 constexpr auto kReduction = params<&p::clip_rect_source, &p::offset_none, &p::edge_mode_none>();
 
 // Parameters that kernels share with their gradient kernels.
@@ -169,6 +171,17 @@ constexpr KernelRow kRows[] = {
      .formula = "y[n,0,0,o] = f(b[o] + scale[o] * beta[n] * sum times(u[n,i,j,c], w[o,i,j,c]))",
      .source = "MPSNeuralNetwork/MPSCNNConvolution.h, MPSCNNBinaryFullyConnected",
      .macos = "10.13"},
+    {.name = "Compare",
+     .apple_class = "MPSNNCompare",
+     .family = "arithmetic",
+     .sources = {"a", "b"},
+     .params = kComparison,
+     .positional = 2,
+     .shape = ShapeRule::broadcast,
+     .summary = "Element-wise comparison of two sources: 1 where it is true, else 0; axes of extent 1 are broadcast.",
+     .formula = "y = 1 if a [comparison] b else 0; equal: abs(a - b) <= threshold",
+     .source = "MPSNeuralNetwork/MPSCNNMath.h, MPSNNCompare",
+     .macos = "10.14.1"},
     {.name = "Convolution",
      .apple_class = "MPSCNNConvolution",
      .family = "convolution",

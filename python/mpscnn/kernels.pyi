@@ -32,6 +32,7 @@ __all__ = [
     "BinaryConvolution",
     "BinaryFullyConnected",
     "BinaryKernel",
+    "Compare",
     "Convolution",
     "ConvolutionGradient",
     "ConvolutionTranspose",
@@ -625,6 +626,43 @@ class BinaryFullyConnected(UnaryKernel):
         edge_mode: Literal["zero", "clamp"] = "zero",
         source_feature_channel_offset: SupportsIndex = 0,
         source_feature_channel_max_count: SupportsIndex | None = None,
+        destination_feature_channel_offset: SupportsIndex = 0,
+        allow_reduced_precision: bool = False,
+        label: str | None = None,
+        device: Device | None = None,
+    ) -> None: ...
+
+class Compare(BinaryKernel):
+    """Element-wise comparison of two sources: 1 where it is true, else 0; axes of extent 1 are broadcast.
+
+    y = 1 if a [comparison] b else 0; equal: abs(a - b) <= threshold
+    """
+
+    def __init__(
+        self,
+        comparison: Literal[
+            "equal",
+            "not_equal",
+            "less",
+            "less_or_equal",
+            "greater",
+            "greater_or_equal",
+        ],
+        threshold: t.Real = 0.0,
+        *,
+        primary_stride: t.Pair | None = None,
+        secondary_stride: t.Pair | None = None,
+        primary_stride_in_feature_channels: SupportsIndex | None = None,
+        secondary_stride_in_feature_channels: SupportsIndex | None = None,
+        primary_offset: t.Offset | None = None,
+        secondary_offset: t.Offset | None = None,
+        clip_rect: t.Region | None = None,
+        primary_edge_mode: Literal["zero", "clamp"] = "zero",
+        secondary_edge_mode: Literal["zero", "clamp"] = "zero",
+        primary_source_feature_channel_offset: SupportsIndex = 0,
+        primary_source_feature_channel_max_count: SupportsIndex | None = None,
+        secondary_source_feature_channel_offset: SupportsIndex = 0,
+        secondary_source_feature_channel_max_count: SupportsIndex | None = None,
         destination_feature_channel_offset: SupportsIndex = 0,
         allow_reduced_precision: bool = False,
         label: str | None = None,
@@ -2916,6 +2954,8 @@ def kernel(
 def kernel(name: Literal["BinaryConvolution", "MPSCNNBinaryConvolution"]) -> type[BinaryConvolution]: ...
 @overload
 def kernel(name: Literal["BinaryFullyConnected", "MPSCNNBinaryFullyConnected"]) -> type[BinaryFullyConnected]: ...
+@overload
+def kernel(name: Literal["Compare", "MPSNNCompare"]) -> type[Compare]: ...
 @overload
 def kernel(name: Literal["Convolution", "MPSCNNConvolution"]) -> type[Convolution]: ...
 @overload

@@ -13,6 +13,9 @@ A = (2, 3, 5, 7)
 # Divisors: none is near 0, where the quotient's error would hide errors of the kernel.
 DIVISORS = (0.5, -2.0, 3.0, -0.75, 8.0, 1.0, -16.0, 0.125, 7.0, -1.5, 2.5)
 
+# Few different values, some of which are far from those of random numbers.
+QUARTERS = tuple(k / 4 for k in range(-7, 6))
+
 CASES = [
     # The four operations, with all parameters at their defaults and with none.
     row("Add", x=A, second=A, why="sum, channels no multiple of 4, batch"),
@@ -69,6 +72,56 @@ CASES = [
     row("Multiply", x=(1, 30, 40, 33), second=(1, 30, 40, 1), why="repeated channel over several runs of a buffer"),
     row("Add", x=(1, 2, 3, 1500), second=(1, 1, 1, 1500), why="more channels than a buffer has values"),
     row("Add", x=(2, 60, 61, 16), second=(2, 60, 61, 16), why="large enough for several threads"),
+    # Comparisons.
+    *[
+        row(
+            "Compare",
+            x=(1, 5, 7, 6),
+            second=(1, 5, 7, 6),
+            values=QUARTERS,
+            comparison=comparison,
+            why=f"{comparison} of two images",
+        )
+        for comparison in ("less", "less_or_equal", "greater", "greater_or_equal")
+    ],
+    row("Compare", x=A, second=A, comparison="equal", threshold=0.5, why="equal up to a threshold"),
+    row("Compare", x=A, second=A, comparison="not_equal", threshold=0.25, why="different by more than a threshold"),
+    row("Compare", x=A, second=A, dtypes=("uint8",), comparison="equal", why="equal bytes"),
+    row("Compare", x=A, second=A, dtypes=("uint8",), comparison="not_equal", why="different bytes"),
+    row("Compare", x=A, second=(2, 1, 1, 7), comparison="less", why="one pixel of b for all"),
+    row("Compare", x=(2, 1, 4, 1), second=(2, 3, 4, 6), comparison="greater", why="rows and channels of a repeat"),
+    row(
+        "Compare",
+        x=(2, 5, 6, 8),
+        second=(2, 5, 6, 8),
+        comparison="greater",
+        primary_stride=(0, 1),
+        secondary_stride=(1, 0),
+        primary_stride_in_feature_channels=0,
+        secondary_stride_in_feature_channels=1,
+        why="the first row and channel of a, the first column of b",
+    ),
+    row(
+        "Compare",
+        x=(1, 50, 60, 30),
+        second=(1, 50, 60, 30),
+        comparison="greater_or_equal",
+        result_dtype="uint8",
+        why="a mask of bytes, by several threads",
+    ),
+    row(
+        "Compare",
+        x=(2, 5, 6, 8),
+        second=(2, 5, 6, 8),
+        comparison="less_or_equal",
+        secondary_offset=(1, -1),
+        secondary_edge_mode="clamp",
+        primary_source_feature_channel_offset=4,
+        secondary_source_feature_channel_max_count=4,
+        destination_feature_channel_offset=4,
+        out=(2, 5, 6, 12),
+        why="b moved and clamped, some channels of both, in a part of the result",
+    ),
     # Explicit strides of 0, as in Apple's properties.
     row("Subtract", x=A, second=(2, 4, 6, 7), secondary_stride=0, why="the first pixel of several is repeated"),
     row(

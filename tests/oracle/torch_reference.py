@@ -154,11 +154,22 @@ def _arithmetic(case: Case, inputs: Inputs) -> torch.Tensor:
         name: float(np.float32(value)) for name, value in params.items() if name.endswith(("scale", "bias", "_value"))
     }
     a, b = _sources(case, inputs)
+    if case.kernel == "Compare":
+        return _comparison(params["comparison"], params.get("threshold", 0.0), a, b)
     a, b = a * number.get("primary_scale", 1.0), b * number.get("secondary_scale", 1.0)
     operations = {"Add": torch.add, "Subtract": torch.sub, "Multiply": torch.mul, "Divide": torch.div}
     y = operations[case.kernel](a, b) + number.get("bias", 0.0)
     limits = number.get("minimum_value"), number.get("maximum_value")
     return y if limits == (None, None) else torch.clamp(y, *limits)
+
+
+def _comparison(name: str, threshold: float, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """PyTorch compares without a threshold, except in isclose()."""
+    functions = {"less": torch.lt, "less_or_equal": torch.le, "greater": torch.gt, "greater_or_equal": torch.ge}
+    if name in functions:
+        return functions[name](a, b).to(a.dtype)
+    is_equal = torch.isclose(a, b, rtol=0.0, atol=threshold)
+    return (is_equal if name == "equal" else ~is_equal).to(a.dtype)
 
 
 def _gradient(case: Case, inputs: Inputs) -> torch.Tensor:

@@ -20,6 +20,7 @@ from cases import Case, Inputs, make, row
 from oracle import expected as oracle
 from oracle import normalized
 from oracle.expected_others import sides
+from oracle.MPSCNNMath import COMPARISONS
 
 from .row_file import Row
 
@@ -45,7 +46,17 @@ MORE: dict[str, list[Case]] = {
 }
 
 # Parameters that are numeric properties of the object, with the same name in camel case.
-NUMBERS = {"primary_scale", "secondary_scale", "bias", "minimum_value", "maximum_value", "alpha", "beta", "delta"}
+NUMBERS = {
+    "threshold",
+    "primary_scale",
+    "secondary_scale",
+    "bias",
+    "minimum_value",
+    "maximum_value",
+    "alpha",
+    "beta",
+    "delta",
+}
 NUMBERS |= {"p0", "pm", "ps", "weight", "destination_feature_channel_offset"}
 NUMBERS |= {
     f"{prefix}source_feature_channel_{name}" for prefix in ("", *oracle.PREFIXES) for name in ("offset", "max_count")
@@ -68,7 +79,7 @@ def region(value: Any) -> str:
 
 
 def apple_class(kernel: str) -> str:
-    begins = ("Reduce", "Reshape", "Pad", "Resize", "CropAndResize", "Slice")
+    begins = ("Compare", "Reduce", "Reshape", "Pad", "Resize", "CropAndResize", "Slice")
     return ("MPSNN" if kernel.startswith(begins) else "MPSCNN") + kernel
 
 
@@ -193,6 +204,8 @@ def _pad(case: Case, inputs: Inputs, arrays: dict[str, NDArray[Any]]) -> Setting
 
 def _arithmetic(case: Case, inputs: Inputs) -> Settings:
     settings: Settings = {}
+    if case.kernel == "Compare":
+        settings["property.comparisonType"] = COMPARISONS.index(case.params["comparison"])
     shapes = [
         oracle._read(case.params, prefix, x).shape for prefix, x in zip(oracle.PREFIXES, inputs.sources, strict=True)
     ]
@@ -212,7 +225,7 @@ def _initializer(case: Case, inputs: Inputs, arrays: dict[str, NDArray[Any]]) ->
         return _pooling(case, inputs)
     if case.kernel.startswith("Neuron"):
         return {"init": "initWithDevice:neuronDescriptor:", "arguments": "device neuron"} | neuron(case, inputs)
-    if case.kernel in ("Add", "Subtract", "Multiply", "Divide"):
+    if case.kernel in ("Add", "Subtract", "Multiply", "Divide", "Compare"):
         return {"init": "initWithDevice:", "arguments": "device"} | _arithmetic(case, inputs)
     if case.kernel == "Pad":
         return _pad(case, inputs, arrays)

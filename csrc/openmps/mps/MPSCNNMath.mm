@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of two images: MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply, MPSCNNDivide [MPSCNNMath.h].
+// The arithmetic of two images, MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply and MPSCNNDivide, and their comparison,
+// MPSNNCompare [MPSCNNMath.h].
 
 #import "mps/MPSCNNMath+Engine.hh"
 
@@ -21,6 +22,9 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
 
   NSUInteger min_stride() const override { return 0; }
   Class result_state_class() const override { return [MPSCNNArithmeticGradientState class]; }
+  bool may_overwrite(std::size_t source) const override {
+    return sources[source].stride_x == 1 && sources[source].stride_y == 1 && channel_strides[source] == 1;
+  }
 
   void check_strides() const {
     for (std::size_t i = 0; i < 2; ++i) {
@@ -96,6 +100,12 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
     if (min > -FLT_MAX) problem.function.min = min;
     if (max < FLT_MAX) problem.function.max = max;
     if (encode.result_state != nil) problem.mask = new_mask(encode.result_state, encode.dst);
+    for (std::size_t i = 0; problem.mask.memory && i < 2; ++i)  // the engine reads the sources again
+      if (encode.src[i] == encode.dst)
+        raise_for(*this,
+                  @"%s and the destination share memory; with minimumValue or maximumValue and a state they may "
+                  @"not.",
+                  names(i).image);
     return problem;
   }
 
@@ -111,11 +121,58 @@ struct ArithmeticState : Extends<ArithmeticState, CNNBinaryKernelState> {
   }
 };
 
+/// unverified: the properties that the class inherits but its formula lacks. A value that would change the result is
+/// refused. unverified: threshold, whose default is 0, matters for equality only.
+struct CompareState : Extends<CompareState, ArithmeticState> {
+  MPSNNComparisonType type = MPSNNComparisonTypeEqual;
+  float threshold = 0;
+
+  /// A comparison has no gradient kernel.
+  Class result_state_class() const override { return Nil; }
+
+  void check_encode(const Encode &, const Clip &) const override {
+    check_type();
+    if (scales[0] != 1 || scales[1] != 1 || bias != 0 || is_bounded())
+      raise_for(*this,
+                @"primaryScale (%g), secondaryScale (%g), bias (%g), minimumValue (%g) and maximumValue (%g) have no "
+                @"effect on a comparison; expected 1, 1, 0, -FLT_MAX and FLT_MAX.",
+                scales[0], scales[1], bias, min, max);
+  }
+
+  void check_type() const {
+    if (type > MPSNNComparisonTypeGreaterOrEqual)
+      raise_for(*this, @"comparisonType (%lu) is not one of 0 to 5.", (unsigned long)type);
+    if (!(threshold >= 0)) raise_for(*this, @"threshold (%g) is not at least 0.", threshold);
+  }
+
+  Problem make_problem(const Encode &encode) const override {
+    if (encode.result_state != nil) raise_for(*this, @"destinationState is not nil; a comparison has no gradient.");
+    Problem problem = ArithmeticState::make_problem(encode);
+    Arithmetic &function = std::get<BinaryProblem>(problem).function;
+    constexpr auto first = static_cast<NSUInteger>(BinaryOperation::equal);
+    function.operation = static_cast<BinaryOperation>(first + type);
+    function.threshold = threshold;
+    return problem;
+  }
+
+  void archive(Archive &archive) override {
+    ArithmeticState::archive(archive);
+    archive.field(@"MPSNNCompare.comparisonType", type);
+    archive.field(@"MPSNNCompare.threshold", threshold);
+  }
+
+  void did_read(MPSKernel *kernel) override {
+    ArithmeticState::did_read(kernel);
+    check_type();
+  }
+};
+
 }  // namespace
 }  // namespace openmps
 
 using openmps::ArithmeticState;
 using openmps::BinaryOperation;
+using openmps::CompareState;
 
 @implementation MPSCNNArithmetic
 
@@ -177,3 +234,18 @@ OPENMPS_ARITHMETIC(MPSCNNAdd, BinaryOperation::add)
 OPENMPS_ARITHMETIC(MPSCNNSubtract, BinaryOperation::subtract)
 OPENMPS_ARITHMETIC(MPSCNNMultiply, BinaryOperation::multiply)
 OPENMPS_ARITHMETIC(MPSCNNDivide, BinaryOperation::divide)
+
+@implementation MPSNNCompare
+
++ (openmps::KernelState *)openmps_newState {
+  return new CompareState();
+}
+
+- (instancetype)initWithDevice:(id<MTLDevice>)device {
+  return [self openmps_initWithDevice:device];
+}
+
+OPENMPS_PROPERTY(CompareState, MPSNNComparisonType, comparisonType, setComparisonType, type)
+OPENMPS_PROPERTY(CompareState, float, threshold, setThreshold, threshold)
+
+@end

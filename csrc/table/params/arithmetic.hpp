@@ -68,6 +68,20 @@ inline constexpr ParamSpec secondary_stride_in_feature_channels{
     .apple = "secondaryStrideInFeatureChannels",
     .summary = "0 broadcasts one channel of b; None: determined by the shapes."};
 
+inline constexpr ParamSpec comparison{.name = "comparison",
+                                      .type = ParamType::text,
+                                      .choices = "equal|not_equal|less|less_or_equal|greater|greater_or_equal",
+                                      .apple = "comparisonType",
+                                      .summary = "How a is compared with b."};
+inline constexpr ParamSpec threshold{
+    .name = "threshold",
+    .type = ParamType::real,
+    .fallback = "0.0",
+    .min = 0,
+    .unit = "of the values",
+    .apple = "threshold",
+    .summary = "Max difference of equal values, for equal and not_equal; the others ignore it."};
+
 inline constexpr ParamSpec gradient_of{.name = "of",
                                        .type = ParamType::text,
                                        .fallback = "'a'",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply and MPSCNNDivide, which have the same properties.
+// MPSCNNAdd, MPSCNNSubtract, MPSCNNMultiply and MPSCNNDivide, which have the same properties; MPSNNCompare.
 #include "core/kernel/families/family.hh"
+
+#include <algorithm>
+#include <string_view>
 
 #include <mpscnn/error.hpp>
 
@@ -18,6 +21,12 @@ Repeat repeat(const Params &params, const char *pixels, const char *channels) {
   return repeat;
 }
 
+/// Return the value of MPSNNComparisonType, whose order is that of the table's choices.
+MPSNNComparisonType comparison_of(std::string_view name) {
+  constexpr std::string_view names[] = {"equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal"};
+  return static_cast<MPSNNComparisonType>(std::find(std::begin(names), std::end(names), name) - std::begin(names));
+}
+
 }  // namespace
 
 static FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, const Params &params) {
@@ -31,6 +40,12 @@ static FamilyKernel make_arithmetic(id<MTLDevice> device, const KernelRow &row, 
   const auto number = [&](const char *name, double fallback) {
     return static_cast<float>(real(params, name, fallback));
   };
+  if (row.is_own("comparison")) {
+    MPSNNCompare *compare = static_cast<MPSNNCompare *>(kernel);
+    compare.comparisonType = comparison_of(text(params, "comparison", ""));
+    compare.threshold = number("threshold", 0);
+    return made;
+  }
   kernel.primaryScale = number("primary_scale", 1);
   kernel.secondaryScale = number("secondary_scale", 1);
   kernel.bias = number("bias", 0);

@@ -16,6 +16,16 @@ MPSCNN_HOST_DEVICE void arithmetic(const Arithmetic& f, const Value& a, const Va
   if constexpr (operation == BinaryOperation::subtract) result = x - y + f.bias;
   if constexpr (operation == BinaryOperation::multiply) result = x * y + f.bias;
   if constexpr (operation == BinaryOperation::divide) result = x / y + f.bias;
+  if constexpr (operation >= BinaryOperation::equal) {
+    const Value difference = x - y, apart = difference < 0.0f ? -difference : difference;
+    if constexpr (operation == BinaryOperation::equal) result = apart <= f.threshold ? 1.0f : 0.0f;
+    if constexpr (operation == BinaryOperation::not_equal) result = apart <= f.threshold ? 0.0f : 1.0f;
+    if constexpr (operation == BinaryOperation::less) result = x < y ? 1.0f : 0.0f;
+    if constexpr (operation == BinaryOperation::less_or_equal) result = x <= y ? 1.0f : 0.0f;
+    if constexpr (operation == BinaryOperation::greater) result = x > y ? 1.0f : 0.0f;
+    if constexpr (operation == BinaryOperation::greater_or_equal) result = x >= y ? 1.0f : 0.0f;
+    result = result + f.bias;
+  }
   result = result < f.min ? f.min : result;
   result = result > f.max ? f.max : result;
 }
