@@ -2,6 +2,7 @@
 // Devices: one per engine, made once [MTLDevice.h].
 
 #include "engine/engine.hpp"
+#include "engine/plan/strided_copy.hpp"
 #include "engine/shared/env.hpp"
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
@@ -72,11 +73,24 @@ NSArray *devices() {
   return all;
 }
 
+/// Open a pool if the main thread has none: without one, GNUstep prints a line for each object that is autoreleased. It
+/// is never drained, so that such objects live as long as without a pool.
+void open_outermost_pool() {
+  if ([NSThread isMainThread] && [NSAutoreleasePool currentPool] == nil) [[NSAutoreleasePool alloc] init];
+}
+
 }  // namespace
 }  // namespace openmps
 
-id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return openmps::default_device(); }
-NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) { return [openmps::devices() copy]; }
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
+  openmps::open_outermost_pool();
+  return openmps::default_device();
+}
+
+NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) {
+  openmps::open_outermost_pool();
+  return [openmps::devices() copy];
+}
 
 MTLDeviceNotificationName const MTLDeviceWasAddedNotification = @"MTLDeviceWasAddedNotification";
 MTLDeviceNotificationName const MTLDeviceRemovalRequestedNotification = @"MTLDeviceRemovalRequestedNotification";
@@ -213,6 +227,50 @@ OPENMPS_UNKNOWN_SELECTORS
   return _engine->image_storage() == openmps::Storage::host;
 }
 
+- (int32_t)dlpackType {
+  openmps::check_offered(self, _cmd);
+  return _engine->dlpack_device().type;
+}
+
+- (int32_t)dlpackNumber {
+  return _engine->dlpack_device().number;
+}
+
+- (int32_t)dlpackNumberOfAddress:(const void *)address {
+  std::int32_t number = -1;
+  openmps::raise_failure("MTLDevice", openmps::failure_of([&] { number = _engine->device_number_of(address); }));
+  return number;
+}
+
+- (void)waitForStream:(uintptr_t)stream {
+  openmps::raise_failure("MTLDevice", openmps::failure_of([&] { _engine->wait_for_stream(stream); }));
+}
+
+- (void)copyFromDeviceBytes:(const void *)bytes length:(NSUInteger)length toHost:(void *)host {
+  openmps::raise_failure("MTLDevice", openmps::failure_of([&] {
+                           _engine->download(host, static_cast<const std::byte *>(bytes), length);
+                         }));
+}
+
+- (id<MTLBuffer>)newBufferWithDeviceBytesNoCopy:(void *)bytes
+                                         length:(NSUInteger)length
+                                    deallocator:(void (^)(void))deallocator {
+  [self openmps_checkLength:length options:MTLResourceStorageModePrivate];
+  const openmps::Block<void (^)(void)> copy(deallocator);
+  const auto memory =
+      openmps::Memory::wrap_device(_engine, static_cast<std::byte *>(bytes), length, [copy] { copy.get()(); });
+  return openmps::new_buffer(self, memory, MTLResourceStorageModePrivate, false);
+}
+
+- (void *)deviceBytesOfBuffer:(id<MTLBuffer>)buffer {
+  [buffer contents];  // moves a shared buffer to the host now, so that its address stays valid
+  const auto &memory = [openmps::buffer_of(buffer, "MTLDevice: buffer") openmps_memory];
+  openmps::touch(memory, @"MTLBuffer");
+  openmps::raise_failure("MTLDevice", openmps::failure_of([&] { _engine->synchronize(); }));  // uploads
+  openmps::wait_at_release(*memory, _engine);
+  return memory->address();
+}
+
 - (BOOL)hasStatesOfSeveralImages {
   openmps::check_offered(self, _cmd);
   return YES;
@@ -229,7 +287,7 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (NSUInteger)maxThreadgroupMemoryLength {
-  return 32768;  // Metal Feature Set Tables, Mac2
+  return openmps::kMaxThreadgroupMemory;
 }
 
 - (NSUInteger)maxArgumentBufferSamplerCount {
@@ -343,7 +401,7 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::raise_not_implemented(self, _cmd);
 }
 
-// No library can be made yet: return nil and an error, which programs with their own functions handle.
+// Compiled libraries are not read: return nil and an error, as Metal does without the file.
 - (id<MTLLibrary>)newDefaultLibrary {
   return nil;
 }
@@ -368,10 +426,7 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error {
-  (void)options;
-  if (source == nil) openmps::raise_argument(@"MTLDevice: source of a library is nil.");
-  return openmps::no_library(MTLLibraryErrorUnsupported,
-                             @"Sources in the Metal Shading Language are not compiled by openmps.", error);
+  return openmps::new_library(self, source, options, error);
 }
 
 - (void)newLibraryWithSource:(NSString *)source
@@ -380,20 +435,33 @@ OPENMPS_UNKNOWN_SELECTORS
   if (completionHandler == nullptr) openmps::raise_argument(@"MTLDevice: completionHandler of a library is nil.");
   NSError *error = nil;
   id<MTLLibrary> library = [self newLibraryWithSource:source options:options error:&error];
-  completionHandler(library, error);  // at once: there is nothing to wait for
+  completionHandler(library, error);  // at once
   [library release];
 }
 
 - (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                                              error:(NSError **)error {
-  (void)computeFunction, (void)error;
-  openmps::raise_not_implemented(self, _cmd);
+  return openmps::new_pipeline(self, computeFunction, error);
+}
+
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                                           options:(MTLPipelineOption)options
+                                                        reflection:
+                                                            (MTLAutoreleasedComputePipelineReflection *)reflection
+                                                             error:(NSError **)error {
+  id<MTLComputePipelineState> pipeline = openmps::new_pipeline(self, computeFunction, error);
+  const MTLPipelineOption info = MTLPipelineOptionBindingInfo | MTLPipelineOptionBufferTypeInfo;
+  if (reflection != nullptr && (options & info) != 0) *reflection = openmps::reflection_of(pipeline);
+  return pipeline;
 }
 
 - (void)newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                           completionHandler:(MTLNewComputePipelineStateCompletionHandler)completionHandler {
-  (void)computeFunction, (void)completionHandler;
-  openmps::raise_not_implemented(self, _cmd);
+  if (completionHandler == nullptr) openmps::raise_argument(@"MTLDevice: completionHandler of a pipeline is nil.");
+  NSError *error = nil;
+  id<MTLComputePipelineState> pipeline = openmps::new_pipeline(self, computeFunction, &error);
+  completionHandler(pipeline, error);
+  [pipeline release];
 }
 
 - (id<MTLFence>)newFence {
