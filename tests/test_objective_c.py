@@ -96,6 +96,30 @@ def test_nil_is_a_null_pointer_of_any_kind(build, name, number):
         build(NULLS, *flags, name=name, errors="take")
 
 
+WITHOUT_A_POOL = """
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+#include <stdio.h>
+int main(void) {
+    id<MTLDevice> device = DEVICE;
+    NSString *text = [NSString stringWithFormat:@"%d", 1];
+    for (int i = 0; i < 100; ++i)
+        [MPSImageDescriptor imageDescriptorWithChannelFormat:MPSImageFeatureChannelFormatFloat32
+                                                       width:1 height:1 featureChannels:1];
+    NSAutoreleasePool *own = [[NSAutoreleasePool alloc] init];
+    id<MTLCommandBuffer> commands = [[[device newCommandQueue] autorelease] commandBuffer];
+    [commands commit];
+    [commands waitUntilCompleted];
+    [own drain];
+    printf("%s %d\\n", [text UTF8String], (int)[text retainCount]);
+}
+"""
+
+
+@pytest.mark.parametrize("device", ["MTLCreateSystemDefaultDevice()", "[MTLCopyAllDevices() objectAtIndex:0]"])
+def test_a_main_without_a_pool_prints_nothing(build, device):
+    assert output(build(WITHOUT_A_POOL.replace("DEVICE", device))) == ["1 1"]
+
+
 DISPATCH = """
 #import <dispatch/dispatch.h>
 #include <stdio.h>

@@ -64,6 +64,18 @@ void test_hidden_selectors() {
   CHECK_RAISES(kMissing, PARTS("commitAwaited"), [static_cast<id<AwaitedCommit>>(buffer) commitAwaited]);
 }
 
+void test_in_place() {
+  section = "in place";
+  const Pool pool;
+  MPSImage *image = [[[MPSImage alloc] initWithDevice:device imageDescriptor:described(kFloat32, 2, 2, 4)] autorelease];
+  MPSCNNNeuronReLU *relu = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0] autorelease];
+  id<MTLCommandBuffer> buffer = [queue commandBuffer];
+  CHECK_RAISES(kArgument, PARTS("sourceImage and the destination share memory"),
+               [relu encodeToCommandBuffer:buffer sourceImage:image destinationImage:image]);
+  [buffer commit];
+  [buffer waitUntilCompleted];
+}
+
 void test_managed_images() {
   section = "managed images";
   const Pool pool;
@@ -238,7 +250,7 @@ int main() {
   setenv("MPSCNN_DEVICE", "apple", 1);
   const auto make_queue = [] { queue = [device newCommandQueue]; };
   const auto release_queue = [] { [queue release]; };
-  return run_tests({make_queue, test_hidden_selectors, test_managed_images, test_managed_buffers,
+  return run_tests({make_queue, test_hidden_selectors, test_in_place, test_managed_images, test_managed_buffers,
                     test_places_of_a_queue, test_handlers, test_memory_of_the_program, test_unread_temporaries,
                     test_states_of_single_images, release_queue});
 }

@@ -44,7 +44,7 @@ id<MTLTexture> const texture = [] {
 NSString *const formatted = [[NSString alloc] initWithFormat:@"%d %s %g %d %d %d %d", 1, "two", 3.5, 4, 5, 6, 7];
 NSArray *const letters = [[NSArray alloc] initWithObjects:@"a", @"b", nil];
 NSError *early_error = nil;
-id<MTLLibrary> const library = [early_device newLibraryWithSource:@"" options:nil error:&early_error];
+id<MTLLibrary> const library = [early_device newLibraryWithSource:@"kernel" options:nil error:&early_error];
 const NSUInteger visited = [] {
   __block NSUInteger count = 0;
   [letters enumerateObjectsUsingBlock:^(id, NSUInteger, BOOL *) {

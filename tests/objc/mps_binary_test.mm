@@ -319,9 +319,16 @@ void test_refusals() {
 
   MPSCNNAdd *kernel = make<MPSCNNAdd>();
   MPSImage *a = make_nan_image(1, 4, 5, 8), *b = make_nan_image(1, 4, 5, 8);
-  check_raises("in place", kArgument, "secondaryImage and the destination share memory", [&] {
+  [kernel setSecondaryOffset:{1, 0, 0}];
+  check_raises("in place, moved", kArgument, "secondaryImage and the destination share memory", [&] {
     [kernel encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:b destinationImage:b];
   });
+  [kernel setSecondaryOffset:{0, 0, 0}];
+  [kernel setSecondaryStrideInPixelsX:0];
+  check_raises("in place, repeated", kArgument, "secondaryImage and the destination share memory", [&] {
+    [kernel encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:b destinationImage:b];
+  });
+  [kernel setSecondaryStrideInPixelsX:1];
   MPSImage *none = nil;
   check_raises("no image", kArgument, "secondaryImage is nil", [&] {
     [kernel encodeToCommandBuffer:command_buffer() primaryImage:a secondaryImage:none destinationImage:b];

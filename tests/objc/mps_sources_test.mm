@@ -447,12 +447,16 @@ void test_encode_errors() {
   // Memory: the same image, overlapping channels of it; other channels of it are fine.
   MPSCNNNeuronReLU *relu = [[[MPSCNNNeuronReLU alloc] initWithDevice:device a:0] autorelease];
   MPSImage *image = make_image(Tensor::random(1, 4, 5, 8, 2));
-  check_raises("in place", kArgument, "share memory",
-               [&] { [relu encodeToCommandBuffer:buffer sourceImage:image destinationImage:image]; });
+  check_raises("in place", kArgument, "share memory", [&] {
+    MPSCNNPoolingMax *pool = [[[MPSCNNPoolingMax alloc] initWithDevice:device kernelWidth:1
+                                                          kernelHeight:1] autorelease];
+    [pool encodeToCommandBuffer:buffer sourceImage:image destinationImage:image];
+  });
   [relu setSourceFeatureChannelMaxCount:4];
   [relu setDestinationFeatureChannelOffset:4];
   [relu encodeToCommandBuffer:buffer sourceImage:image destinationImage:image];
   [relu setDestinationFeatureChannelOffset:0];
+  [relu setOffset:{0, 1, 0}];
   check_raises("in place, the same channels", kArgument, "share memory",
                [&] { [relu encodeToCommandBuffer:buffer sourceImage:image destinationImage:image]; });
   const float slopes[3] = {1, 2, 3};

@@ -7,12 +7,9 @@
 #include <new>
 
 #include "engine/shared/half.hpp"
-#include "engine/shared/parallel.hpp"
 
 namespace openmps {
 namespace {
-
-constexpr std::int64_t kGrain = 128 * 1024;  // min values per thread
 
 /// Decode the weights of one output channel to float.
 void decode(const WeightSource &source, std::int64_t channel, std::int64_t count, float *out) {
@@ -68,8 +65,9 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
       weights->values = Floats::borrow(static_cast<const float *>(source.weights), count, source.owner);
     else
       weights->values.own().resize(count);
-    if (source.bias) weights->bias.assign(source.bias, source.bias + shape.out_channels);
-    if (source.norm && weights->bias.empty()) weights->bias.assign(static_cast<std::size_t>(shape.out_channels), 0.0f);
+    if (source.bias) weights->bias = std::vector(source.bias, source.bias + shape.out_channels);
+    if (source.norm && weights->bias.empty())
+      weights->bias = std::vector(static_cast<std::size_t>(shape.out_channels), 0.0f);
 
     for (std::int64_t o = 0; o < shape.out_channels && !borrowed; ++o) {
       float *row = weights->values.own().data() + o * per_channel;
@@ -79,7 +77,7 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
         const double scale =
             value_or(norm.gamma, o, 1) / std::sqrt(double{value_or(norm.variance, o, 1)} + norm.epsilon);
         for (std::int64_t i = 0; i < per_channel; ++i) row[i] = static_cast<float>(row[i] * scale);
-        float &bias = weights->bias[static_cast<std::size_t>(o)];
+        float &bias = weights->bias.own()[static_cast<std::size_t>(o)];
         bias = static_cast<float>((double{bias} - value_or(norm.mean, o, 0)) * scale + value_or(norm.beta, o, 0));
       }
       if (source.round_to_half)
@@ -92,7 +90,7 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
   }
 }
 
-std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept {
+std::shared_ptr<const ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept {
   try {
     auto weights = std::make_shared<ConvWeights>();
     weights->out_channels = like.out_channels;
@@ -100,49 +98,20 @@ std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_b
     weights->kernel_w = like.kernel_w;
     weights->in_channels_per_group = like.in_channels_per_group;
     weights->groups = like.groups;
-    // Uninitialized: fill_weights() touches it first, on all threads.
-    const std::shared_ptr<float[]> room(new float[like.values.size()]);
-    weights->values = Floats::borrow(room.get(), like.values.size(), room);
-    if (has_bias) weights->bias.resize(static_cast<std::size_t>(like.out_channels));
+    weights->values = Floats::await(like.values.size());
+    if (has_bias) weights->bias = Floats::await(static_cast<std::size_t>(like.out_channels));
     return weights;
   } catch (const std::exception &) {
     return nullptr;
   }
 }
 
-namespace {
-
-/// Return the first byte. Throw std::bad_alloc if there is no memory for the host's copy.
-std::byte *checked(const HostAccess &access) {
-  if (!access.data()) throw std::bad_alloc();
-  return access.data();
-}
-
-}  // namespace
-
-void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half) {
-  const HostAccess of_weights(buffers.weights, buffers.weights_offset, weights.values.size() * sizeof(float),
-                              HostAccess::Mode::read);
-  const std::byte *const from = checked(of_weights);
-  const auto count = static_cast<std::int64_t>(weights.values.size());
-  float *const to = const_cast<float *>(weights.values.data());  // from weights_to_fill(): not read yet
-  parallel_ranges(count, threads_for(count, kGrain), [&](std::int64_t begin, std::int64_t end) {
-    std::memcpy(to + begin, from + begin * static_cast<std::int64_t>(sizeof(float)),
-                static_cast<std::size_t>(end - begin) * sizeof(float));
-    if (round_to_half)
-      for (std::int64_t i = begin; i < end; ++i) to[i] = rounded_to_half(to[i]);
-  });
-  if (weights.bias.empty()) return;
-  const std::size_t bytes = weights.bias.size() * sizeof(float);
-  const HostAccess of_biases(buffers.biases, buffers.biases_offset, bytes, HostAccess::Mode::read);
-  std::memcpy(weights.bias.data(), checked(of_biases), bytes);
-}
-
 void store_weights(const ConvWeights &weights, const WeightBuffers &buffers) {
   const auto store = [](const float *values, std::size_t count, const std::shared_ptr<Memory> &memory,
                         std::size_t offset) {
     const HostAccess access(memory, offset, count * sizeof(float), HostAccess::Mode::write);
-    std::memcpy(checked(access), values, count * sizeof(float));
+    if (!access.data()) throw std::bad_alloc();
+    std::memcpy(access.data(), values, count * sizeof(float));
   };
   store(weights.values.data(), weights.values.size(), buffers.weights, buffers.weights_offset);
   if (!weights.bias.empty()) store(weights.bias.data(), weights.bias.size(), buffers.biases, buffers.biases_offset);

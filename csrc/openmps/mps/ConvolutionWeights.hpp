@@ -49,10 +49,8 @@ struct WeightBuffers {
   std::size_t weights_offset = 0, biases_offset = 0;
 };
 
-/// Return uninitialized weights of `like`'s shape; null if there is no memory. fill_weights() reads them from `buffers`
-/// at its place in the command buffer, before any command that uses them.
-std::shared_ptr<ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept;
-void fill_weights(ConvWeights &weights, const WeightBuffers &buffers, bool round_to_half);
+/// Return weights of `like`'s shape that a LoadWeightsProblem has to fill; null if there is no memory.
+std::shared_ptr<const ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept;
 void store_weights(const ConvWeights &weights, const WeightBuffers &buffers);
 
 }  // namespace openmps

@@ -149,8 +149,9 @@ void ConvolutionState::archive(Archive &archive) {
   std::vector<float> values(fields.values.data(), fields.values.data() + fields.values.size());
   archive.field(@"MPSCNNConvolution.weights", values);
   if (archive.is_reading()) fields.values.own() = std::move(values);
-  archive.field(@"MPSCNNConvolution.biases", fields.bias);
-  if (archive.is_reading()) weights = std::move(kept);
+  std::vector<float> biases(fields.bias.data(), fields.bias.data() + fields.bias.size());
+  archive.field(@"MPSCNNConvolution.biases", biases);
+  if (archive.is_reading()) fields.bias.own() = std::move(biases), weights = std::move(kept);
 }
 
 void ConvolutionState::did_read(MPSKernel *kernel) {

@@ -36,7 +36,7 @@ std::shared_ptr<const ConvWeights> just_loaded(const Recorder &recorder, const C
                                                const WeightBuffers &buffers, bool round_to_half) {
   const Load &last = last_load;
   auto weights = last.weights.lock();
-  if (!weights || last.completion.lock() != recorder.completion() || last.commands != recorder.commands().size() ||
+  if (!weights || last.completion.lock() != recorder.completion() || last.commands != recorder.command_count() ||
       last.weights_memory.lock() != buffers.weights || last.biases_memory.lock() != buffers.biases ||
       last.weights_offset != buffers.weights_offset || last.biases_offset != buffers.biases_offset ||
       last.round_to_half != round_to_half)
@@ -66,12 +66,15 @@ void reload_weights(ConvolutionState &state, id<MTLCommandBuffer> buffer,
   if (auto weights = just_loaded(recorder, *state.weights, buffers, round_to_half)) {
     state.weights = std::move(weights);
   } else {
-    const std::shared_ptr<ConvWeights> made = weights_to_fill(*state.weights, buffers.biases != nullptr);
+    const std::shared_ptr<const ConvWeights> made = weights_to_fill(*state.weights, buffers.biases != nullptr);
     if (!made) raise_memory(@"%s: There is not enough memory for the weights.", state.title.c_str());
-    recorder.append(HostTask{[made, buffers, round_to_half] { fill_weights(*made, buffers, round_to_half); }},
+    recorder.append(LoadWeightsProblem{.values = {buffers.weights, buffers.weights_offset},
+                                       .bias = {buffers.biases, buffers.biases_offset},
+                                       .weights = made,
+                                       .round_to_half = round_to_half},
                     state.title);
-    last_load = {recorder.completion(),  recorder.commands().size(), made,         buffers.weights, buffers.biases,
-                 buffers.weights_offset, buffers.biases_offset,      round_to_half};
+    last_load = {recorder.completion(),  recorder.command_count(), made,         buffers.weights, buffers.biases,
+                 buffers.weights_offset, buffers.biases_offset,    round_to_half};
     state.weights = made;
   }
   state.weights_are_there = false;

@@ -158,8 +158,9 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
   }
   mutable std::weak_ptr<const ConvWeights> compared;  ///< weights that share_weights() found to differ
 
-  static ChannelValues values_of(id<MTLBuffer> buffer, const char *name) {
-    return {[buffer_of(buffer, name) openmps_memory], 0};
+  static ChannelValues values_of(id<MTLBuffer> buffer, const char *name, bool is_filled) {
+    id<OpenMPSBuffer> known = buffer_of(buffer, name);
+    return {is_filled ? [known openmps_memory] : [known openmps_memoryToFill], 0};
   }
 
   Problem make_problem(const Encode &encode) const override {
@@ -180,9 +181,9 @@ struct ConvolutionGradientKernelState : Extends<ConvolutionGradientKernelState, 
             @"asks for them.",
             (unsigned long)option);
       auto *state = (MPSCNNConvolutionGradientState *)encode.source_state;
-      problem.diff_weights = values_of([state gradientForWeights], "gradientForWeights");
-      problem.diff_bias = values_of([state gradientForBiases], "gradientForBiases");
       problem.accumulates = data->has_gradients || encode.continues;
+      problem.diff_weights = values_of([state gradientForWeights], "gradientForWeights", problem.accumulates);
+      problem.diff_bias = values_of([state gradientForBiases], "gradientForBiases", problem.accumulates);
     } else {
       problem.src.memory = nullptr;
     }

@@ -10,6 +10,13 @@
 namespace openmps {
 namespace {
 
+/// Return whether an element-wise kernel writes to its source, value by value.
+bool is_in_place(const ImageKernelState &state, std::size_t source, const Encode &encode) {
+  const MPSOffset &offset = state.const_slots()[source].offset;
+  return device_rules().writes_in_place && state.may_overwrite(source) && offset.x == 0 && offset.y == 0 &&
+         encode.src[source] == encode.dst;
+}
+
 /// Check the sources and the destination of one encode, in the order in which a user would fix errors. No side effects.
 Encode resolve(const ImageKernelState &state, Images sources, MPSImage *destination) {
   const auto slots = state.const_slots();
@@ -30,9 +37,10 @@ Encode resolve(const ImageKernelState &state, Images sources, MPSImage *destinat
     channels[i] = static_cast<NSUInteger>(encode.src[i].c);
   }
   encode.dst = state.view_of_destination(whole, clip, channels);
+  encode.dst_h = whole.h, encode.dst_w = whole.w;
   state.check_encode(encode, clip);
   for (std::size_t i = 0; i < sources.size(); ++i)
-    if (overlap(encode.src[i], encode.dst))
+    if (overlap(encode.src[i], encode.dst) && !is_in_place(state, i, encode))
       raise_for(state, @"%s and the destination share memory.", state.names(i).image);
   return encode;
 }

@@ -65,11 +65,12 @@ struct GradientData;
 
 /// One encode after all checks: the input of make_problem().
 struct Encode {
-  std::vector<ImageView> src;    ///< the images and channels that each slot selects; as many images as dst
-  ImageView dst;                 ///< the part that clipRect and destinationFeatureChannelOffset select
-  MPSState *source_state = nil;  ///< input: the forward kernel's state for this gradient kernel, statistics
-  bool continues = false;        ///< an earlier problem of the same batch has the same source_state
-  MPSState *result_state = nil;  ///< output: for the gradient kernel
+  std::vector<ImageView> src;         ///< the images and channels that each slot selects; as many images as dst
+  ImageView dst;                      ///< the part that clipRect and destinationFeatureChannelOffset select
+  std::int64_t dst_h = 0, dst_w = 0;  ///< extents of the whole destination
+  MPSState *source_state = nil;       ///< input: the forward kernel's state for this gradient kernel, statistics
+  bool continues = false;             ///< an earlier problem of the same batch has the same source_state
+  MPSState *result_state = nil;       ///< output: for the gradient kernel
 };
 
 /// State of a kernel on images, with virtual functions for the differences between classes. Base of the states of
@@ -99,6 +100,9 @@ struct ImageKernelState : KernelState {
   virtual NSUInteger result_channels(std::span<const NSUInteger> channels) const = 0;
   /// Return the channels of a result that is not sized yet: those of the sources with the current slots.
   virtual NSUInteger suggested_channels(Images sources, NSArray<MPSState *> *states) const;
+  /// Return whether each value of the result depends on the source's value at the same place only: then the source may
+  /// be the destination.
+  virtual bool may_overwrite(std::size_t /*source*/) const { return false; }
   /// Check rules beyond the common ones; raise.
   virtual void check_encode(const Encode &, const Clip &) const {}
   virtual Problem make_problem(const Encode &encode) const;

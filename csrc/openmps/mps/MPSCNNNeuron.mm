@@ -38,6 +38,7 @@ struct NeuronState : Extends<NeuronState, CNNKernelState> {
   mutable std::shared_ptr<const ConvWeights> ones;
 
   Class result_state_class() const override { return [MPSNNGradientState class]; }
+  bool may_overwrite(std::size_t) const override { return true; }
 
   NSUInteger output_channels(NSUInteger channels) const override {
     function.check_channels(*this, channels);

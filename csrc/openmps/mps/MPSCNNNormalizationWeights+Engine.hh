@@ -143,6 +143,20 @@ NSArray<id<MTLResource>> *two_resources(Class kind, id<MTLBuffer> first, const c
 
 }  // namespace openmps
 
+@interface MPSCNNBatchNormalizationStatistics (Engine)
+/// The encode of any images, of which each may hold several.
+- (void)openmps_encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                               images:(const std::vector<MPSImage *> &)images
+              batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
+@end
+
+@interface MPSCNNBatchNormalizationStatisticsGradient (Engine)
+/// The same; pairs of gradient and source.
+- (void)openmps_encodeToCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                               images:(const std::vector<std::array<MPSImage *, 2>> &)images
+              batchNormalizationState:(MPSCNNBatchNormalizationState *)batchNormalizationState;
+@end
+
 /// Methods of the three kernels.
 #define OPENMPS_NORMALIZATION_KERNEL                                                                            \
   -(instancetype)initWithDevice : (id<MTLDevice>)device {                                                       \

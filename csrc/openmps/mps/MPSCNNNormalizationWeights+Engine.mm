@@ -100,7 +100,7 @@ Values copied(const NormalizationState &state, Recorder &recorder, id<MTLBuffer>
   BufferCopyProblem problem;
   problem.src = [known openmps_memory];
   touch(problem.src, [NSString stringWithUTF8String:name]);
-  problem.dst = channel_values(values).memory;
+  problem.dst = [buffer_of(values.get(), name) openmps_memoryToFill];
   problem.bytes = bytes;
   recorder.append(std::move(problem), state.title);
   return values;

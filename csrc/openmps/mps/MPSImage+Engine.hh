@@ -28,7 +28,8 @@
 
 @interface MPSImage (OpenMPSSharing)
 /// Make an image over the caller's memory, N x H x W x C, channels adjacent. Strides in bytes, positive, multiples of
-/// the element size. `deallocator` runs once neither the image nor work that uses it needs the memory.
+/// the element size. `deallocator` runs once neither the image nor work that uses it needs the memory. `bytes` is an
+/// address of the device if its images have memory of their own.
 - (nullable instancetype)initWithDevice:(nonnull id<MTLDevice>)device
                         imageDescriptor:(nonnull const MPSImageDescriptor *)imageDescriptor
                             bytesNoCopy:(nonnull void *)bytes
@@ -37,4 +38,8 @@
                           bytesPerImage:(NSUInteger)bytesPerImage
                                readOnly:(BOOL)readOnly
                             deallocator:(nullable void (^)(void))deallocator;
+/// For devices whose images have memory of their own; csrc/core/data_source/sharing.hh describes them.
+- (nonnull void *)deviceBytesWithStrides:(nonnull NSInteger *)strides;
+- (BOOL)copyHostBytes:(nonnull void *)bytes strides:(nonnull const NSInteger *)strides intoImage:(BOOL)intoImage;
+- (void)copyDeviceBytes:(nonnull void *)bytes strides:(nonnull const NSInteger *)strides intoImage:(BOOL)intoImage;
 @end

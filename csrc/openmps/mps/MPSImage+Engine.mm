@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/engine.hpp"
+#include "engine/plan/strided_copy.hpp"
+
 @implementation MPSImage (Engine)
 
 - (openmps::ImageView)openmps_view {
@@ -128,15 +131,111 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
   state->device = openmps::Ref<id<OpenMPSDevice>>(own);
   state->view = std::move(view);
   const openmps::Block<void (^)(void)> copy(deallocator);
-  state->view.memory = openmps::Memory::wrap(bytes, size, [copy] {
+  const auto release = [copy] {
     if (copy.get()) copy.get()();
-  });
+  };
+  const auto &engine = [own openmps_engine];
+  state->view.memory = engine->image_storage() == openmps::Storage::device
+                           ? openmps::Memory::wrap_device(engine, static_cast<std::byte *>(bytes), size, release)
+                           : openmps::Memory::wrap(bytes, size, release);
   state->format = shape.format;
   state->pixel_format = shape.pixel_format;
   state->texture_usage = shape.usage;
   state->read_only = readOnly;
   state->has_no_slice_limit = shape.has_no_slice_limit;
   return [half.done() openmps_initWithState:state];
+}
+
+- (void *)deviceBytesWithStrides:(NSInteger *)strides {
+  openmps::check_offered(self, _cmd);
+  const openmps::ImageState &state = [self openmps_state];
+  const openmps::ImageView view = [self openmps_view];
+  if (state.usage->before_reading() != openmps::Usage::Blocker::none)
+    openmps::check_cpu_may_read(*state.usage, openmps::describe(self));
+  openmps::touch(view.memory, openmps::describe(self));
+  const auto element = static_cast<std::int64_t>(openmps::size_of(view.format));
+  strides[0] = view.n_stride * element;
+  strides[1] = view.h_stride * element;
+  strides[2] = view.w_stride * element;
+  const auto &engine = [state.device.get() openmps_engine];
+  openmps::raise_failure("MPSImage", openmps::failure_of([&] { engine->synchronize(); }));  // uploads
+  openmps::wait_at_release(*view.memory, engine);
+  return view.memory->address() + view.offset;
+}
+
+/// Check that the image can be copied now; return its pixels.
+- (openmps::ImageView)openmps_viewForCopyIntoImage:(BOOL)intoImage {
+  const openmps::ImageState &state = [self openmps_state];
+  const openmps::ImageView view = [self openmps_view];
+  if (intoImage && state.read_only)
+    openmps::raise_usage(@"%@ is read-only and cannot be written.", openmps::describe(self));
+  if (intoImage && state.usage->before_writing() != openmps::Usage::Blocker::none)
+    openmps::check_cpu_may_write(*state.usage, openmps::describe(self));
+  if (!intoImage && state.usage->before_reading() != openmps::Usage::Blocker::none)
+    openmps::check_cpu_may_read(*state.usage, openmps::describe(self));
+  return view;
+}
+
+- (void)copyDeviceBytes:(void *)bytes strides:(const NSInteger *)strides intoImage:(BOOL)intoImage {
+  openmps::check_offered(self, _cmd);
+  const openmps::ImageView view = [self openmps_viewForCopyIntoImage:intoImage];
+  const auto element = static_cast<NSInteger>(openmps::size_of(view.format));
+  const std::array<std::int64_t, 4> extents = {view.n, view.h, view.w, view.c};
+  std::array<std::int64_t, 4> steps = {};
+  std::int64_t reach = element;
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    if (extents[axis] == 1) continue;
+    if (strides[axis] <= 0 || strides[axis] % element != 0)
+      openmps::raise_argument(@"%@: stride %ld of the array along axis %lu (N, H, W, C) is not a positive multiple of "
+                              @"%ld bytes: pass a contiguous copy.",
+                              openmps::describe(self), (long)strides[axis], (unsigned long)axis, (long)element);
+    steps[axis] = strides[axis] / element;
+    reach += strides[axis] * (extents[axis] - 1);
+  }
+  const auto &engine = [[self openmps_state].device.get() openmps_engine];
+  const auto memory =
+      openmps::Memory::wrap_device(engine, static_cast<std::byte *>(bytes), static_cast<std::size_t>(reach), [] {});
+  openmps::raise_failure("MPSImage", openmps::copy_strided(*engine, view, memory, steps, intoImage));
+}
+
+- (BOOL)copyHostBytes:(void *)bytes strides:(const NSInteger *)strides intoImage:(BOOL)intoImage {
+  openmps::check_offered(self, _cmd);
+  const openmps::ImageState &state = [self openmps_state];
+  if (state.temporary || state.storage_mode == MTLStorageModePrivate || state.view.memory->has_cpu_copy()) return NO;
+  const openmps::ImageView view = [self openmps_viewForCopyIntoImage:intoImage];
+  const auto element = static_cast<std::int64_t>(openmps::size_of(view.format));
+  const std::array<std::int64_t, 4> extents = {view.n, view.h, view.w, view.c};
+  std::array<std::size_t, 4> axes = {0, 1, 2, 3};
+  std::stable_sort(axes.begin(), axes.end(), [&](auto a, auto b) { return strides[a] < strides[b]; });
+  std::array<std::int64_t, 4> steps = {};
+  std::int64_t size = 1;
+  for (const std::size_t axis : axes) {
+    if (extents[axis] == 1) continue;
+    if (strides[axis] != size * element) return NO;
+    steps[axis] = size;
+    size *= extents[axis];
+  }
+  const auto total = static_cast<std::size_t>(size * element);
+  const auto &engine = [state.device.get() openmps_engine];
+  const auto has_order_of = [&](std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+    const std::array<std::int64_t, 4> own = {n, h, w, c};
+    return std::equal(own.begin(), own.end(), steps.begin(), [](auto a, auto b) { return b == 0 || a == b; });
+  };
+  const bool is_like = view.is_dense() && has_order_of(view.n_stride, view.h_stride, view.w_stride, 1);
+  const auto memory = is_like ? view.memory : openmps::Memory::lazy_image(engine, total);
+  const std::size_t offset = is_like ? view.offset : 0;
+  const auto permute = [&] {
+    if (!is_like) openmps::raise_failure("MPSImage", openmps::copy_strided(*engine, view, memory, steps, intoImage));
+  };
+  if (!intoImage) permute();
+  openmps::raise_failure("MPSImage", openmps::failure_of([&] {
+                           if (intoImage)
+                             memory->upload(offset, total, bytes);
+                           else
+                             memory->download(offset, total, bytes);
+                         }));
+  if (intoImage) permute();
+  return YES;
 }
 
 @end
