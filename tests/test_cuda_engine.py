@@ -22,7 +22,11 @@ pytestmark = [
 
 TESTS = Path(__file__).parent
 ON_HOST = {"MPSCNN_ENGINE": "cuda-host", "MPSCNN_CUDA_FALLBACK": "0"}  # without the processor's engine
-PROGRAMS = ("plans", "threads", "values", "dropout", "convolution")
+PROGRAMS = (
+    *(f"cpp_engine_{name}" for name in ("plans", "threads", "values", "dropout", "convolution")),
+    "objc_metal_commands",
+    "objc_metal_resources",
+)
 FILES = ("test_images.py", "test_loss.py", "test_optimizer.py", "network/test_network.py")
 
 
@@ -130,12 +134,12 @@ def test_the_driver_is_not_opened_before_it_is_needed() -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.usefixtures("cuda_host")
-def test_programs_of_the_engine(name: str) -> None:
+def test_programs(name: str) -> None:
     folder = os.environ.get("MPSCNN_CPP_TESTS")
     if folder is None:
         pytest.skip("MPSCNN_CPP_TESTS is not set: run by make test, dev-test or test-asan")
     environment = os.environ | ON_HOST
-    program = TESTS.parent / folder / f"cpp_engine_{name}"
+    program = TESTS.parent / folder / name
     result = subprocess.run([program], capture_output=True, text=True, env=environment, check=False)
     assert re.search(r"^\d+ passed, 0 failed$", result.stdout, re.MULTILINE), result.stdout + result.stderr
 
@@ -278,6 +282,236 @@ for _ in range(2):
     for i in range(18):
         np.testing.assert_array_equal(results[i], results[18 + i])
         np.testing.assert_array_equal(results[i], results[36 + i])
+
+
+RECORDED = """
+x, y, features = mpscnn.Image((2, 9, 7, 3)), mpscnn.Image((2, 9, 7, 10)), mpscnn.Image((2, 9, 7, 16))
+
+
+def encode(commands):
+    net.encode(commands, x, out=[y, features])
+
+
+def run(seed):
+    x.write(batch(2, 9, 7, seed), "NCHW")
+    with mpscnn.CommandBuffer() as commands:
+        encode(commands)
+    kept.extend((y.numpy(copy=True), features.numpy(copy=True)))
+
+
+"""
+
+
+def test_encodes_of_the_same_images(tmp_path: Path) -> None:
+    """The commands of the second encode are encoded again by later ones, and become a graph."""
+    program = f"""
+{RECORDED}
+for seed in range(8):
+    print("run", seed, file=sys.stderr, flush=True)
+    run(seed)
+"""
+    results, trace = computed(tmp_path, program)
+    assert not np.array_equal(results[0], results[2])
+    launches = [part.count("dispatch: convolve: cuda") for part in trace.split("run ")[1:]]
+    assert launches[0] > 0
+    assert sum(launches[4:]) == 0, launches
+
+
+def test_recorded_commands_among_others(tmp_path: Path) -> None:
+    """In one command buffer twice, behind other commands and before them, and behind command buffers in flight."""
+    program = f"""
+{RECORDED}
+relu, z, w = mpscnn.NeuronReLU(), mpscnn.Image((2, 9, 7, 10)), mpscnn.Image((2, 9, 7, 10))
+for seed in range(4):
+    run(seed)
+for seed in range(3):
+    x.write(batch(2, 9, 7, 10 + seed), "NCHW")
+    with mpscnn.CommandBuffer() as commands:
+        encode(commands)
+        relu.encode(commands, y, out=z)
+        encode(commands)
+    with mpscnn.CommandBuffer() as commands:
+        relu.encode(commands, x, out=mpscnn.Image((2, 9, 7, 3)))
+        encode(commands)
+    kept += [y.numpy(copy=True), z.numpy(copy=True)]
+for seed in range(3):
+    x.write(batch(2, 9, 7, 20 + seed), "NCHW")
+    started = []
+    for other in (z, w) * 3:
+        for work in (encode, lambda commands: relu.encode(commands, y, out=other)):
+            started.append(mpscnn.CommandBuffer())
+            work(started[-1])
+            started[-1].commit()
+    for commands in started:
+        commands.wait()
+    kept += [y.numpy(copy=True), z.numpy(copy=True), w.numpy(copy=True)]
+"""
+    results, _ = computed(tmp_path, program)
+    for first in (14, 17, 20):
+        y, z, w = results[first : first + 3]
+        np.testing.assert_array_equal(z, np.maximum(y, 0))
+        np.testing.assert_array_equal(w, z)
+
+
+def test_recorded_commands_in_flight(tmp_path: Path) -> None:
+    """More than a device has room for, started by the queue's thread and by those that commit; on the engine "split",
+    whose work takes its time.
+    """
+    program = """
+import sys, threading
+import numpy as np, mpscnn
+graph = mpscnn.Graph()
+value, rng = graph.input("x", channels=3), np.random.default_rng(0)
+for channels in (3, 32, 32):
+    weight = rng.standard_normal((32, channels, 3, 3)).astype(np.float32) / channels
+    value = graph.add("Convolution", value, weight=weight, padding=1)
+graph.output(value, "y")
+net, relu = mpscnn.Network(graph), mpscnn.NeuronReLU()
+x = mpscnn.Image.from_array(rng.standard_normal((2, 64, 64, 3)).astype(np.float32))
+y, z = mpscnn.Image((2, 64, 64, 32)), mpscnn.Image((2, 64, 64, 32))
+
+
+def work(number):
+    for i in range(50):
+        commands = mpscnn.CommandBuffer()
+        net.encode(commands, x, out=y)
+        if i % 10 == number:
+            relu.encode(commands, y, out=z)
+        commands.commit()
+    commands.wait()
+
+
+for _ in range(5):
+    work(-1)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+np.savez(sys.argv[1], y.numpy(), z.numpy())
+"""
+    found = []
+    for engine in ("split", "cpu"):
+        path = tmp_path / f"{engine}.npz"
+        output(program, str(path), MPSCNN_ENGINE=engine)
+        with np.load(path) as arrays:
+            found.append([arrays[name] for name in arrays.files])
+    (y, z), (expected, _) = found
+    assert_close(y, expected)
+    np.testing.assert_array_equal(z, np.maximum(y, 0))
+
+
+def test_recorded_commands_of_several_threads(tmp_path: Path) -> None:
+    """Threads commit the same commands; some wait and some do not."""
+    program = f"""
+import threading
+{RECORDED}
+run(1)
+
+
+def work(number):
+    for i in range(20):
+        commands = mpscnn.CommandBuffer()
+        encode(commands)
+        commands.commit()
+        if (i + number) % 3 == 0:
+            commands.wait()
+    commands.wait()
+
+
+threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+kept.extend((y.numpy(copy=True), features.numpy(copy=True)))
+run(1)
+"""
+    results, _ = computed(tmp_path, program)
+    for i in range(2, 6):
+        np.testing.assert_array_equal(results[i], results[i % 2])
+
+
+def test_recorded_commands_of_kernels_that_change(tmp_path: Path) -> None:
+    """Attributes and weights that change later are those of the next encode; an open command buffer keeps its own."""
+    program = """
+from mpscnn import _core
+from support import Source
+descriptor = mpscnn.ConvolutionDescriptor(3, in_channels=4, out_channels=6)
+rng = np.random.default_rng(0)
+source = Source(descriptor, rng.standard_normal((6, 3, 3, 4)).astype(np.float32), np.zeros(6, np.float32))
+convolution = mpscnn.Convolution(source)
+net = _core._Network([("x", None, None, 4, "")], [("conv", convolution, [0])], [1], "float32", mpscnn.Device())
+x, y = mpscnn.Image.from_array(rng.standard_normal((1, 8, 8, 4)).astype(np.float32)), mpscnn.Image((1, 6, 6, 6))
+
+
+def run(change=None):
+    with mpscnn.CommandBuffer() as commands:
+        net.encode(commands, [x], [y])
+        if change:
+            change()
+    kept.append(y.numpy(copy=True))
+
+
+def reload():
+    source.weights = source.weights * np.float32(1.5) + np.float32(0.25)
+    convolution.reload()
+
+
+def shift():
+    convolution.offset = (1, 2) if convolution.offset is None else None
+
+
+for change in (reload, shift, reload, shift):
+    for _ in range(4):
+        run()
+    run(change)
+run()
+"""
+    results, _ = computed(tmp_path, program)
+    for step in range(4):
+        for i in range(1, 5):
+            np.testing.assert_array_equal(results[5 * step], results[5 * step + i])
+    assert not np.array_equal(results[0], results[5])
+    assert not np.array_equal(results[9], results[10])
+
+
+def test_recorded_commands_of_kernels_that_read_states(tmp_path: Path) -> None:
+    """Weights, gamma, beta and statistics that a command buffer loads are those of the next encode."""
+    program = """
+from mpscnn import _core
+rng = np.random.default_rng(0)
+
+
+def numbers(*shape):
+    return rng.uniform(0.5, 1.5, shape).astype(np.float32)
+
+
+convolution = mpscnn.Convolution(numbers(6, 4, 1, 1))
+normalization = mpscnn.BatchNormalization(numbers(6), numbers(6), numbers(6), numbers(6))
+nodes = [("conv", convolution, [0]), ("norm", normalization, [1])]
+net = _core._Network([("x", None, None, 4, "")], nodes, [2], "float32", mpscnn.Device())
+x, y = mpscnn.Image.from_array(numbers(1, 5, 3, 4)), mpscnn.Image((1, 5, 3, 6))
+states = [
+    (convolution, mpscnn.ConvolutionWeightsAndBiasesState(numbers(6, 1, 1, 4), numbers(6))),
+    (normalization, mpscnn.NormalizationGammaAndBetaState(numbers(6), numbers(6))),
+    (normalization, mpscnn.NormalizationMeanAndVarianceState(numbers(6), numbers(6))),
+]
+for kernel, state in [(None, None), *states]:
+    if kernel:
+        with mpscnn.CommandBuffer() as commands:
+            kernel.reload(commands, state)
+    for _ in range(4):
+        with mpscnn.CommandBuffer() as commands:
+            net.encode(commands, [x], [y])
+        kept.append(y.numpy(copy=True))
+    kept.append(normalization(convolution(x)).numpy())
+"""
+    results, _ = computed(tmp_path, program)
+    for first in range(0, 20, 5):
+        for i in range(1, 5):
+            np.testing.assert_allclose(results[first + i], results[first], rtol=1e-6)
+        assert first == 0 or not np.allclose(results[first], results[first - 1])
 
 
 def test_weights_that_change(tmp_path: Path) -> None:

@@ -14,10 +14,12 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "engine/cuda/cuda_engine.hpp"
 #include "engine/cuda/disk_cache.hpp"
 #include "engine/cuda/driver.hpp"
+#include "engine/plan/execution.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -36,7 +38,7 @@ struct Faults {
   std::size_t left = std::size_t{1} << 40;  ///< bytes that can be allocated
   std::map<Address, std::size_t> blocks;
   std::atomic<int> launch = 0, launch_graph = 0, instantiate = 0, end_capture = 0;  ///< status codes
-  std::atomic<int> launches = 0, graphs = 0;                                        ///< calls
+  std::atomic<int> launches = 0, graphs = 0, waits = 0;                             ///< calls
 };
 Faults& faults() {
   static auto* const all = new Faults;
@@ -80,6 +82,7 @@ const Driver& failing_driver() {
         return host_driver().launch(function, x, y, z, block_x, block_y, block_z, shared, stream, arguments, extra);
       });
     };
+    made.wait_for_event = [](Stream, Event, unsigned) -> int { return ++faults().waits, kSuccess; };
     made.launch_graph = [](GraphExec executable, Stream stream) -> int {
       ++faults().graphs;
       return or_status(faults().launch_graph, [&] { return host_driver().launch_graph(executable, stream); });
@@ -154,6 +157,11 @@ bool runs_out(const Call& call) {
   return false;
 }
 
+std::string no_memory_for(const std::string& label, std::uint64_t bytes, std::uint64_t in_use) {
+  return label + ": the device is out of memory: " + std::to_string(bytes) + " bytes were requested, " +
+         std::to_string(in_use) + " bytes are in use.";
+}
+
 void expect(const Failure& failure, FailureCode code, const std::string& sentence, const char* what) {
   report(failure.code == code && failure.sentence == sentence, "%s: %d, \"%s\"", what, static_cast<int>(failure.code),
          failure.sentence.c_str());
@@ -187,7 +195,8 @@ void lists_name_the_command_that_found_no_memory() {
   NeuronProblem problem;
   problem.src = view_of(list.src, List::kCount), problem.dst = view_of(block(engine, MB), List::kCount);
   const std::vector<Command> commands = {list.commands[0], {problem, "large"}};
-  expect(execute(engine, commands), FailureCode::out_of_memory, "large: the device is out of memory.", "no memory");
+  expect(execute(engine, commands), FailureCode::out_of_memory,
+         no_memory_for("large", MB, engine.memory_use().allocated), "no memory");
   faults().left = 2 * MB;
   report(!execute(engine, commands), "the list fails with enough memory");
   report(!execute(engine, list.commands) && list.is_right(), "a later list fails");
@@ -195,7 +204,7 @@ void lists_name_the_command_that_found_no_memory() {
 
 void scratch_memory_runs_out() {
   Engine& engine = new_engine();
-  constexpr i64 kMany = 1 << 18;
+  constexpr i64 kMany = 1 << 18, kPartials = 1 << 17;
   const auto src = block(engine, 4 * kMany), dst = block(engine, 64);
   src->address(), dst->address();
   PoolProblem pool;  // a large window: partial results need memory of their own
@@ -207,7 +216,8 @@ void scratch_memory_runs_out() {
   src->upload(0, 4 * kMany, values.data());
   faults().left = 0;
   for (int run = 0; run < 3; ++run)
-    expect(execute(engine, commands), FailureCode::out_of_memory, "pool: the device is out of memory.", "no scratch");
+    expect(execute(engine, commands), FailureCode::out_of_memory, no_memory_for("pool", kPartials, 4 * kMany + 512),
+           "no scratch");
   faults().left = 64 * MB;
   for (int run = 0; run < 3; ++run) {
     float result = 0;
@@ -289,6 +299,158 @@ void third_runs_launch_a_graph() {
              faults().launches - launches);
       report(faults().graphs - graphs == (run < 1 ? 0 : 1), "run %d: %d graphs", run, faults().graphs - graphs);
     }
+}
+
+/// A stream waits for the marker of another one, without the host; a marker of another kind is refused.
+void streams_wait_for_markers() {
+  Engine &engine = new_engine(), &other = new_engine();
+  bool is_done = false;
+  const std::shared_ptr<Marker> marker = engine.mark([&] { is_done = true; });
+  report(marker && is_done, "work that is done does not call");
+  const int waits = faults().waits;
+  report(other.wait_for(*marker) && faults().waits == waits + 1, "another GPU of the driver does not wait");
+  struct Foreign final : Marker {};
+  report(!engine.wait_for(Foreign()) && faults().waits == waits + 1, "a foreign marker is accepted");
+  const auto processor = engine_of("cpu");
+  report(!processor->mark([&] { is_done = false; }) && is_done && !processor->wait_for(*marker), "the CPU has markers");
+
+  List list(engine);
+  std::vector<Command> commands = list.commands;
+  int ran = 0;
+  commands.insert(commands.begin() + 1,
+                  {HostTask{[&] { ran += 100; }, [&](Engine& of) { return &of == &engine && ++ran; }}, ""});
+  for (int run = 0; run < 4; ++run) report(!execute(engine, commands) && list.is_right(), "run %d", run);
+  report(ran == 4, "an engine's task ran on the host (%d)", ran);
+  commands[1].problem = HostTask{[&] { ran += 100; }, [](Engine&) { return false; }};
+  report(!execute(engine, commands) && list.is_right() && ran == 104, "a refused task does not run on the host (%d)",
+         ran);
+}
+
+// ------------------------------------------------------------------------------------------------------ repeated lists
+
+/// Two activations with a block between them that nothing else refers to.
+struct Chain {
+  static constexpr i64 kCount = 1 << 18;
+  static constexpr std::size_t kBytes = sizeof(float) * kCount;
+  std::shared_ptr<Memory> src, dst;
+  std::unique_ptr<RepeatedList> list;
+  std::shared_ptr<void> stream;
+
+  explicit Chain(Engine& engine) : Chain(engine, block(engine, kBytes)) {}
+  Chain(Engine& engine, std::shared_ptr<Memory> source) : src(std::move(source)), dst(block(engine, kBytes)) {
+    NeuronProblem first, second;
+    first.src = view_of(src, kCount), first.dst = second.src = view_of(block(engine, kBytes), kCount);
+    second.dst = view_of(dst, kCount);
+    first.neuron.type = second.neuron.type = NeuronType::relu;
+    std::vector<Command> commands = {{std::move(first), "first"}, {std::move(second), "second"}};
+    list = std::make_unique<RepeatedList>(std::move(commands));
+    dst->address();
+  }
+  Failure run(Engine& engine, float value) {
+    const std::vector<float> values(kCount, value);
+    src->upload(0, kBytes, values.data());
+    return Execution::start(engine, *list, stream).wait();
+  }
+  float result() {
+    float values[2] = {};
+    dst->download(0, 4, &values[0]);
+    dst->download(kBytes - 4, 4, &values[1]);
+    return values[0] == values[1] ? values[0] : NAN;
+  }
+};
+
+/// The first run is plain, the second is recorded, and the memory between the commands stays the list's.
+void repeated_lists_become_graphs() {
+  Engine& engine = new_engine();
+  Chain chain(engine);
+  report(!chain.list->starts_at_once(), "a list that never ran starts at once");
+  for (int run = 0; run < 5; ++run) {
+    const int launches = faults().launches, graphs = faults().graphs;
+    const Failure found = chain.run(engine, static_cast<float>(run + 1));
+    report(!found && chain.result() == static_cast<float>(run + 1), "run %d: %s", run, found.sentence.c_str());
+    report(faults().launches - launches == (run < 2 ? 2 : 0), "run %d: %d launches", run, faults().launches - launches);
+    report(faults().graphs - graphs == (run < 1 ? 0 : 1), "run %d: %d graphs", run, faults().graphs - graphs);
+    report(chain.list->starts_at_once() == (run > 0), "run %d: starts at once", run);
+    report(engine.memory_use().allocated == 3 * Chain::kBytes, "run %d: %llu bytes", run,
+           static_cast<unsigned long long>(engine.memory_use().allocated));
+  }
+  faults().launch_graph = kLost;
+  expect(chain.run(engine, 9), FailureCode::device_lost,
+         "first: cuGraphLaunch: CUDA_ERROR_ILLEGAL_ADDRESS, some words.", "a lost GPU");
+  faults().launch_graph = 0;
+  report(!chain.run(engine, 7) && chain.result() == 7, "a run after a failure");
+  chain.list = nullptr;
+  report(engine.memory_use().allocated == 2 * Chain::kBytes, "the list's memory is not freed");
+}
+
+void repeated_lists_run_without_a_graph() {
+  for (std::atomic<int>* const status : {&faults().end_capture, &faults().instantiate}) {
+    Engine& engine = new_engine();
+    Chain chain(engine);
+    *status = kInvalidatedCapture;
+    for (int run = 0; run < 4; ++run) {
+      report(!chain.run(engine, static_cast<float>(run + 1)) && chain.result() == static_cast<float>(run + 1), "run %d",
+             run);
+      report(!chain.list->starts_at_once(), "a list without a graph starts at once");
+    }
+    *status = 0;
+  }
+}
+
+/// Lists that do not run give their memory to others, and get new memory when they run again.
+void idle_lists_are_freed_when_memory_runs_out() {
+  Engine& engine = new_engine();
+  Chain chain(engine);
+  for (int run = 0; run < 3; ++run) chain.run(engine, 1);
+  faults().left = 0;
+  const auto other = block(engine, Chain::kBytes);
+  report(!runs_out([&] { other->address(); }), "an idle list keeps its memory");
+  expect(chain.run(engine, 2), FailureCode::out_of_memory, no_memory_for("first", Chain::kBytes, 3 * Chain::kBytes),
+         "no memory is left");
+  faults().left = 2 * Chain::kBytes;
+  for (int run = 0; run < 4; ++run)
+    report(!chain.run(engine, static_cast<float>(run + 3)) && chain.result() == static_cast<float>(run + 3),
+           "run %d with new memory", run);
+  engine.free_cached_bytes();
+  report(engine.memory_use().allocated == 3 * Chain::kBytes, "free_cached_bytes() keeps the memory of idle lists");
+  report(!chain.run(engine, 8) && chain.result() == 8, "a run after free_cached_bytes()");
+}
+
+/// A graph has addresses: a list whose buffer has moved to the host is recorded again.
+void lists_are_recorded_again_when_a_buffer_moves() {
+  Engine& engine = new_engine();
+  Chain chain(engine, Memory::lazy_buffer(engine.shared_from_this(), Chain::kBytes));
+  for (int run = 0; run < 3; ++run) chain.run(engine, 1);
+  const std::byte* const before = chain.src->address();
+  report(chain.src->data() != before && chain.src->storage() == Storage::host, "the buffer does not move");
+  for (int run = 0; run < 3; ++run) {
+    const int graphs = faults().graphs;
+    const float value = static_cast<float>(run + 5);
+    report(!chain.run(engine, value) && chain.result() == value, "run %d after a buffer moved", run);
+    report(faults().graphs == graphs + 1, "run %d launches no graph", run);
+  }
+}
+
+/// Lists under way keep their memory when another thread frees that of idle ones.
+void running_lists_keep_their_memory() {
+  Engine& engine = new_engine();
+  Chain chain(engine), idle(engine);
+  for (int run = 0; run < 3; ++run) chain.run(engine, 1), idle.run(engine, 1);
+  Execution running = Execution::start(engine, *chain.list, chain.stream);
+  RepeatedList::free_idle(engine);
+  report(engine.memory_use().allocated == 5 * Chain::kBytes, "%llu bytes with a list under way",
+         static_cast<unsigned long long>(engine.memory_use().allocated));
+  report(chain.list->starts_at_once() && !idle.list->starts_at_once(), "the wrong list is freed");
+  report(!running.wait() && chain.result() == 1, "the list under way fails");
+  running = {};
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) RepeatedList::free_idle(engine);
+  });
+  for (int run = 0; run < 300; ++run)
+    report(!chain.run(engine, static_cast<float>(run)) && chain.result() == static_cast<float>(run), "run %d", run);
+  stop = true;
+  other.join();
 }
 
 // -------------------------------------------------------------------------------------------------------------- files
@@ -401,11 +563,14 @@ int main(int argc, char** argv) {
   char folder[] = "/tmp/mpscnn-cache-XXXXXX";
   if (!mkdtemp(folder)) return 2;
   setenv("XDG_CACHE_HOME", folder, 1);
-  const int status = run_tests(argc, argv,
-                               {kept_blocks_are_freed_when_memory_runs_out, lists_name_the_command_that_found_no_memory,
-                                scratch_memory_runs_out, a_lost_gpu_is_named, a_failure_while_recording_is_the_lists,
-                                lists_run_without_a_graph, third_runs_launch_a_graph, files_are_read_back,
-                                damaged_files_are_ignored, files_are_replaced_as_a_whole, the_oldest_files_go_first});
+  const int status = run_tests(
+      argc, argv,
+      {kept_blocks_are_freed_when_memory_runs_out, lists_name_the_command_that_found_no_memory, scratch_memory_runs_out,
+       a_lost_gpu_is_named, a_failure_while_recording_is_the_lists, lists_run_without_a_graph,
+       third_runs_launch_a_graph, repeated_lists_become_graphs, repeated_lists_run_without_a_graph,
+       idle_lists_are_freed_when_memory_runs_out, lists_are_recorded_again_when_a_buffer_moves,
+       streams_wait_for_markers, running_lists_keep_their_memory, files_are_read_back, damaged_files_are_ignored,
+       files_are_replaced_as_a_whole, the_oldest_files_go_first});
   fs::remove_all(folder);
   return status;
 }

@@ -63,13 +63,12 @@ const Nvrtc& nvrtc() {
   return *opened;
 }
 
-std::string compile_now(const std::string& file, const std::vector<std::string>& options) {
+/// Compile a text; `file` is its name in errors.
+std::string compile_text(const std::string& main, const std::string& file, const std::vector<std::string>& options,
+                         const std::vector<const char*>& names, const std::vector<const char*>& texts) {
   const Nvrtc& api = nvrtc();
-  std::vector<const char*> names, texts, words;
-  for (const KernelSource& source : kernel_sources()) names.push_back(source.name), texts.push_back(source.text);
-  for (const char* name : kReplaced) names.push_back(name), texts.push_back(kReplacement);
+  std::vector<const char*> words;
   for (const std::string& option : options) words.push_back(option.c_str());
-  const std::string main = "#include \"" + file + "\"\n";
   Nvrtc::Program program = nullptr;
   api.check(api.create(&program, main.c_str(), "kernel.cu", static_cast<int>(names.size()), texts.data(), names.data()),
             file);
@@ -92,20 +91,43 @@ std::string compile_now(const std::string& file, const std::vector<std::string>&
   return code;
 }
 
+std::string compile_now(const std::string& file, const std::vector<std::string>& options) {
+  std::vector<const char*> names, texts;
+  for (const KernelSource& source : kernel_sources()) names.push_back(source.name), texts.push_back(source.text);
+  for (const char* name : kReplaced) names.push_back(name), texts.push_back(kReplacement);
+  return compile_text("#include \"" + file + "\"\n", file, options, names, texts);
+}
+
+/// Return the key of a compilation in the folder of compiled kernels, without its text.
+std::string version_key(const std::vector<std::string>& options) {
+  int major = 0, minor = 0;
+  nvrtc().version(&major, &minor);
+  std::string key = "nvrtc " + std::to_string(major) + '.' + std::to_string(minor);
+  for (const std::string& option : options) key += ' ' + option;
+  return key;
+}
+
 }  // namespace
 
 std::string compile(const std::string& file, const std::string& definitions, int architecture) {
   std::vector<std::string> options = {"-std=c++20", "-default-device", "-arch=sm_" + std::to_string(architecture)};
   std::istringstream words(definitions);
   for (std::string word; words >> word;) options.push_back(word);
-  int major = 0, minor = 0;
-  nvrtc().version(&major, &minor);
-  std::string key = "nvrtc " + std::to_string(major) + '.' + std::to_string(minor);
-  for (const std::string& option : options) key += ' ' + option;
-  key += ' ' + file;
+  std::string key = version_key(options) + ' ' + file;
   for (const KernelSource& source : kernel_sources()) key += std::string("\n") + source.name + '\n' + source.text;
   if (auto kept = read_cached("kernel", key)) return *kept;
   std::string code = compile_now(file, options);
+  write_cached("kernel", key, code);
+  return code;
+}
+
+std::string compile_function(const std::string& text, bool fast_math, int architecture) {
+  const std::vector<std::string> options = {"-std=c++17", "-default-device", "-w",
+                                            fast_math ? "-fmad=true" : "-fmad=false",
+                                            "-arch=sm_" + std::to_string(architecture)};
+  const std::string key = version_key(options) + " function\n" + text;
+  if (auto kept = read_cached("kernel", key)) return *kept;
+  std::string code = compile_text(text, "function", options, {}, {});
   write_cached("kernel", key, code);
   return code;
 }

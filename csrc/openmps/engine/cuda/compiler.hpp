@@ -19,4 +19,7 @@ std::span<const KernelSource> kernel_sources();
 /// spaces, or read the result of an earlier process. Throws EngineError with NVRTC's log.
 std::string compile(const std::string& file, const std::string& definitions, int architecture);
 
+/// The same for the text of a program's function [engine/function/translate.hpp].
+std::string compile_function(const std::string& text, bool fast_math, int architecture);
+
 }  // namespace openmps::cuda

@@ -3,13 +3,17 @@
 
 #include <charconv>
 #include <new>
+#include <shared_mutex>
 #include <stdexcept>
 
 #include "engine/cuda/driver.hpp"
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/gpu.hpp"
 #include "engine/cuda/graphs.hpp"
+#include "engine/cuda/transfers.hpp"
 #include "engine/cuda/work.hpp"
+#include "engine/plan/execution.hpp"
+#include "engine/plan/fusion.hpp"
 #include "engine/plan/steps.hpp"
 #include "engine/shared/env.hpp"
 
@@ -18,21 +22,50 @@ namespace {
 
 using cuda::Driver, cuda::Gpu, cuda::Work;
 
-/// Work that a stream has been given.
+/// Work that a stream is given, from the constructor to end().
 class StreamRun final : public Run {
  public:
-  explicit StreamRun(Work& work) : gpu_(work.gpu()) {
-    const Driver& driver = gpu_.driver();
-    driver.check(driver.create_event(&end_, cuda::kPlainEvent), "cuEventCreate");
-    driver.check(driver.record_event(end_, work.stream()), "cuEventRecord");
+  explicit StreamRun(Work& work) : work_(work), gpu_(work.gpu()) { record(start_); }
+  ~StreamRun() override {
+    gpu_.driver().destroy_event(start_);
+    gpu_.driver().destroy_event(end_);
   }
-  ~StreamRun() override { gpu_.driver().destroy_event(end_); }
+  void end() { record(end_); }
   void wait() override { gpu_.driver().check(gpu_.current().synchronize_event(end_), "cuEventSynchronize"); }
   std::size_t failed_step() const override { return 0; }
+  std::optional<double> device_seconds() const override {
+    float milliseconds = 0;
+    if (gpu_.driver().is_host || gpu_.driver().elapsed_time(&milliseconds, start_, end_) != cuda::kSuccess)
+      return std::nullopt;
+    return 1e-3 * double{milliseconds};
+  }
 
  private:
+  void record(cuda::Event& event) {
+    const Driver& driver = gpu_.driver();
+    driver.check(driver.create_event(&event, cuda::kTimingEvent), "cuEventCreate");
+    driver.check(driver.record_event(event, work_.stream()), "cuEventRecord");
+  }
+
+  Work& work_;
   Gpu& gpu_;
-  cuda::Event end_ = nullptr;
+  cuda::Event start_ = nullptr, end_ = nullptr;
+};
+
+/// An event of the driver, which streams of all GPUs can wait for.
+class EventMarker final : public Marker {
+ public:
+  explicit EventMarker(Work& work) : driver_(work.gpu().driver()) {
+    driver_.check(driver_.create_event(&event_, cuda::kPlainEvent), "cuEventCreate");
+    driver_.check(driver_.record_event(event_, work.stream()), "cuEventRecord");
+  }
+  ~EventMarker() override { driver_.destroy_event(event_); }
+  const Driver& driver() const { return driver_; }
+  cuda::Event event() const { return event_; }
+
+ private:
+  const Driver& driver_;
+  cuda::Event event_ = nullptr;
 };
 
 class CudaEngine final : public Engine {
@@ -45,15 +78,31 @@ class CudaEngine final : public Engine {
   std::string device_name() const override { return gpu_.name(); }
   std::uint64_t working_set_limit() const override { return gpu_.total_memory(); }
   Storage image_storage() const override { return Storage::device; }
+  Storage buffer_storage() const override { return Storage::device; }
 
   std::byte* allocate(std::size_t bytes, Storage storage) override {
-    return storage == Storage::device ? gpu_.memory().allocate(bytes) : gpu_.host_memory().allocate(bytes);
+    cuda::DeviceBlocks& blocks = storage == Storage::device ? gpu_.memory() : gpu_.host_memory();
+    try {
+      return blocks.allocate(bytes);
+    } catch (const std::bad_alloc&) {
+      RepeatedList::free_idle(*this);
+      return blocks.allocate(bytes);
+    }
   }
   void deallocate(std::byte* address, std::size_t, Storage storage) noexcept override {
-    if (storage == Storage::device)
+    if (storage == Storage::device) {
+      try {
+        gpu_.transfers().synchronize();  // the next owner's work does not wait for this one's uploads
+      } catch (const EngineError&) {     // the context is lost
+      }
       gpu_.memory().deallocate(address);
-    else
+    } else {
       gpu_.host_memory().deallocate(address);
+    }
+  }
+  std::shared_ptr<std::byte> arena(std::size_t bytes, std::shared_ptr<void>& stream) override {
+    gpu_.current();
+    return work_of(stream).arena(bytes);
   }
   MemoryUse memory_use() const override {
     const MemoryUse gpu = gpu_.memory().use(), host = gpu_.host_memory().use();
@@ -64,82 +113,128 @@ class CudaEngine final : public Engine {
     gpu_.host_memory().reset_peak_bytes();
   }
   void free_cached_bytes() override {
+    RepeatedList::free_idle(*this);
     gpu_.memory().trim();
     gpu_.host_memory().trim();
   }
-  // On the thread's stream, because copies on the default stream may arrive after the call [CUDA Driver API, API
-  // synchronization behavior].
   void download(void* to, const std::byte* from, std::size_t bytes) override {
-    gpu_.current();
-    Work& work = gpu_.work();
-    work.copy(reinterpret_cast<cuda::Address>(to), reinterpret_cast<cuda::Address>(from), bytes);
-    work.synchronize();
+    gpu_.transfers().download(to, reinterpret_cast<cuda::Address>(from), bytes);
   }
   void upload(std::byte* to, const void* from, std::size_t bytes) override {
-    gpu_.current();
-    Work& work = gpu_.work();
-    work.copy(reinterpret_cast<cuda::Address>(to), reinterpret_cast<cuda::Address>(from), bytes);
-    work.synchronize();
+    gpu_.transfers().upload(reinterpret_cast<cuda::Address>(to), from, bytes);
   }
 
+  DLPackDevice dlpack_device() const override {
+    constexpr std::int32_t kCuda = 2, kExtension = 12;  // kDLCUDA; kDLExtDev, "used for quickly test extension device"
+    return {gpu_.driver().is_host ? kExtension : kCuda, gpu_.ordinal()};
+  }
+  std::int32_t device_number_of(const void* address) const override {
+    const Driver& driver = gpu_.current();
+    const auto pointer = reinterpret_cast<cuda::Address>(address);
+    int type = 0, ordinal = 0;
+    const bool is_known = driver.get_pointer_attribute(&type, cuda::kTypeOfPointer, pointer) == cuda::kSuccess &&
+                          driver.get_pointer_attribute(&ordinal, cuda::kOrdinalOfPointer, pointer) == cuda::kSuccess;
+    return is_known && type == cuda::kDeviceMemory ? ordinal : -1;
+  }
+  // DLPack's 1 and 2 are the driver's handles of the legacy and the per-thread default stream.
+  void wait_for_stream(std::uintptr_t stream) override {
+    const Driver& driver = gpu_.current();
+    driver.check(stream ? driver.synchronize_stream(reinterpret_cast<cuda::Stream>(stream)) : driver.synchronize(),
+                 "cuStreamSynchronize");
+  }
+
+  void clear(std::byte* to, std::size_t bytes) override {
+    gpu_.current();
+    Work& work = gpu_.work();
+    work.fill(reinterpret_cast<cuda::Address>(to), 0, bytes);
+    work.synchronize();
+  }
+  void while_placed(const std::function<void()>& use) override {
+    const std::shared_lock lock(placement_);
+    use();
+  }
+  void while_idle(const std::function<void()>& move) override {
+    const std::unique_lock lock(placement_);
+    gpu_.driver().check(gpu_.current().synchronize(), "cuCtxSynchronize");
+    ++moves_;
+    move();
+  }
+
+  bool sums_pixels() const override { return true; }
   bool adds_in_place() const override { return false; }  // cuDNN and cuBLASLt may read the addend late
+  bool recomputes() const override { return true; }      // a training step keeps its images until the gradients
   bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
 
-  /// Activations and sums after convolutions, if they have the result's format.
+  /// Activations and sums after convolutions, if they have the result's format; pooling after some first layers.
   bool fuses(const ConvProblem& conv, const Problem& next) const override {
     const Format format = conv.dst.format;
     if (format != Format::float16 && format != Format::float32) return false;
     if (std::holds_alternative<NeuronProblem>(next)) return true;
+    if (const auto* const pool = std::get_if<PoolProblem>(&next)) return cuda::fuses(pooled(conv, *pool));
     const auto* const sum = std::get_if<BinaryProblem>(&next);
     // Depth-wise convolutions have kernels of their own, without a sum.
     return sum && conv.weights->groups == 1 && sum->src0.view.format == format && sum->src1.view.format == format;
   }
 
-  std::unique_ptr<Run> start(Steps& steps) override {
-    static const bool has_graphs = env::value_of(env::Variable::cuda_graph) != "0";
-    if (!has_graphs || traces_steps()) return Engine::start(steps);
+  bool keeps_lists() const override { return true; }
+
+  std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream) override {
     gpu_.current();
+    const cuda::WorkScope scope(gpu_, work_of(stream));
+    static const bool has_graphs = env::value_of(env::Variable::cuda_graph) != "0";
+    if (!has_graphs || traces_steps()) return Engine::start(steps, stream);
     Work& work = gpu_.work();
-    cuda::Graphs& graphs = work.graphs();
-    cuda::Fingerprint fingerprint;
-    bool can_record = true;
-    try {
-      for (std::size_t i = 0; can_record && i < steps.size(); ++i) {
-        const Problem& problem = steps.problem(i);
-        can_record = !std::holds_alternative<HostTask>(problem);
-        if (can_record) fingerprint.add(problem, work);
-      }
-    } catch (const cuda::UnreachableMemory&) {
-      can_record = false;
-    }
-    // A graph does not say which of its problems failed: the first one is named.
-    const auto name_first = [&] {
-      if (steps.size() > 0) steps.problem(0);
-    };
-    if (can_record) name_first();
-    if (can_record && graphs.launch(fingerprint)) return std::make_unique<StreamRun>(work);
-    if (!can_record || !graphs.was_seen(fingerprint)) {
-      for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
-      return std::make_unique<StreamRun>(work);
-    }
-    graphs.begin();
-    try {
-      for (std::size_t i = 0; can_record && i < steps.size(); ++i) can_record = try_run(steps.problem(i));
-    } catch (...) {
-      can_record = false;
-    }
-    if (can_record)
-      name_first();
+    work.join_uploads();
+    auto run = std::make_unique<StreamRun>(work);
+    if (std::unique_ptr<Steps::Kept>* const kept = steps.kept())
+      start_kept(steps, *kept, work);
     else
-      graphs.abandon();
-    if (!can_record || !graphs.end(fingerprint))
-      for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
-    return std::make_unique<StreamRun>(work);
+      start_once(steps, work);
+    run->end();
+    return run;
+  }
+
+  std::shared_ptr<Marker> mark(std::function<void()> then) override {
+    const Driver& driver = gpu_.current();
+    Work& work = gpu_.work();
+    work.join_uploads();
+    auto marker = std::make_shared<EventMarker>(work);
+    auto task = std::make_unique<std::function<void()>>(std::move(then));
+    const auto call = [](void* data) {
+      const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(data));
+      (*owned)();
+    };
+    driver.check(driver.launch_host(work.stream(), call, task.get()), "cuLaunchHostFunc");
+    task.release();
+    return marker;
+  }
+  bool wait_for(const Marker& marker) override {
+    const auto* const one = dynamic_cast<const EventMarker*>(&marker);
+    const Driver& driver = gpu_.current();
+    if (!one || &one->driver() != &driver) return false;
+    driver.check(driver.wait_for_event(gpu_.work().stream(), one->event(), 0), "cuStreamWaitEvent");
+    return true;
   }
 
   bool try_run(const Problem& problem) override {
+    const std::shared_lock placed(placement_);
+    return try_placed(problem);
+  }
+  void synchronize() override {
+    gpu_.transfers().synchronize();
+    gpu_.work().synchronize();
+  }
+
+ private:
+  Work& work_of(std::shared_ptr<void>& stream) {
+    if (!stream) stream = gpu_.make_work();
+    return *static_cast<Work*>(stream.get());
+  }
+
+  bool try_placed(const Problem& problem) {
     gpu_.current();
     Work& work = gpu_.work();
+    work.join_uploads();
     return std::visit(
         [&](const auto& each) {
           if constexpr (requires { cuda::solve(each, work); }) {
@@ -152,11 +247,87 @@ class CudaEngine final : public Engine {
         },
         problem);
   }
-  void synchronize() override { gpu_.work().synchronize(); }
 
- private:
+  /// A list that runs repeatedly: its first run may compile kernels, time plans and allocate, the second is recorded.
+  struct KeptGraph final : Steps::Kept {
+    bool starts_at_once() const override { return graph != nullptr; }
+    std::unique_ptr<cuda::ListGraph> graph;
+    bool was_tried = false;
+    std::uint64_t moves = 0;  ///< value of moves_ when it was recorded
+  };
+
+  void start_kept(Steps& steps, std::unique_ptr<Steps::Kept>& kept, Work& work) {
+    if (!kept) {
+      run_steps(steps);
+      kept = std::make_unique<KeptGraph>();
+      return;
+    }
+    auto& [graph, was_tried, moves] = static_cast<KeptGraph&>(*kept);
+    {
+      const std::shared_lock placed(placement_);
+      if (moves != moves_) was_tried = false;
+      if (!was_tried) graph = record(steps, work);
+      was_tried = true;
+      moves = moves_;
+      name_first(steps);
+      if (graph) return graph->launch(work);
+    }
+    run_steps(steps);
+  }
+
+  void start_once(Steps& steps, Work& work) {
+    cuda::Graphs& graphs = work.graphs();
+    cuda::Fingerprint fingerprint;
+    bool can_record = true;
+    {
+      const std::shared_lock placed(placement_);  // the fingerprint has addresses
+      try {
+        for (std::size_t i = 0; can_record && i < steps.size(); ++i) {
+          const Problem& problem = steps.problem(i);
+          // Weights are loaded into a new object every time.
+          can_record =
+              !std::holds_alternative<HostTask>(problem) && !std::holds_alternative<LoadWeightsProblem>(problem);
+          if (can_record) fingerprint.add(problem, work);
+        }
+      } catch (const cuda::UnreachableMemory&) {
+        can_record = false;
+      }
+      if (can_record) name_first(steps);
+      if (can_record && graphs.launch(fingerprint)) return;
+      std::unique_ptr<cuda::ListGraph> graph;
+      if (can_record && graphs.was_seen(fingerprint)) graph = record(steps, work);
+      if (graph) {
+        graph->launch(work);
+        return graphs.add(fingerprint, std::move(graph));
+      }
+    }
+    run_steps(steps);
+  }
+
+  void run_steps(Steps& steps) {
+    for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
+  }
+
+  /// Return null if the list cannot be recorded. With placement_ held.
+  std::unique_ptr<cuda::ListGraph> record(Steps& steps, Work& work) {
+    auto graph = cuda::record(work, [&] {
+      for (std::size_t i = 0; i < steps.size(); ++i)
+        if (!try_placed(steps.problem(i))) return false;
+      return true;
+    });
+    name_first(steps);
+    return graph;
+  }
+
+  /// A graph does not say which of its problems failed: the first one is named.
+  static void name_first(Steps& steps) {
+    if (steps.size() > 0) steps.problem(0);
+  }
+
   const std::string name_;
   mutable Gpu gpu_;
+  std::shared_mutex placement_;  ///< held while addresses of buffers are in use by the host; alone, to move one
+  std::uint64_t moves_ = 0;      ///< of buffers; changes with placement_ held alone
 };
 
 }  // namespace

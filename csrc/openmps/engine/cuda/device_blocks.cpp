@@ -5,36 +5,49 @@
 #include <bit>
 #include <new>
 
+#include "engine/failure.hpp"
+
 namespace openmps::cuda {
 namespace {
 
 constexpr std::size_t kMinBlock = 512;  // alignment that cuMemAlloc guarantees at least [CUDA C Programming Guide]
-
-/// Three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost.
-std::size_t block_size(std::size_t bytes) {
-  if (bytes > (std::size_t{1} << 62)) throw std::bad_alloc();
-  const std::size_t step = std::max(kMinBlock, std::bit_floor(std::max(bytes, kMinBlock)) / 4);
-  return (std::max(bytes, std::size_t{1}) + step - 1) / step * step;
-}
+constexpr std::size_t kMaxStep = std::size_t{128} << 20;
 
 }  // namespace
 
+/// Three significant bits, so that nearly equal requests share blocks and at most 1/4 is lost; of large blocks, which
+/// are few, at most kMaxStep.
+std::size_t DeviceBlocks::block_bytes(std::size_t bytes) {
+  if (bytes > (std::size_t{1} << 62)) throw OutOfMemory(bytes, 0);
+  const std::size_t step = std::clamp(std::bit_floor(std::max(bytes, kMinBlock)) / 4, kMinBlock, kMaxStep);
+  return (std::max(bytes, std::size_t{1}) + step - 1) / step * step;
+}
+
+std::byte* DeviceBlocks::try_take(std::size_t bytes) {
+  try {
+    return take(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 std::byte* DeviceBlocks::allocate(std::size_t bytes) {
-  const std::size_t size = block_size(bytes);
+  std::size_t size = block_bytes(bytes);
+  const std::size_t may_lose = size >= 4 * kMaxStep ? size / 4 : 0;
   const std::lock_guard lock(mutex_);
   std::byte* block = nullptr;
-  if (const auto kept = free_.find(size); kept != free_.end()) {
+  if (const auto kept = free_.lower_bound(size); kept != free_.end() && kept->first - size <= may_lose) {
+    size = kept->first;
     block = kept->second;
     free_.erase(kept);
     use_.cached -= size;
   } else {
-    try {
-      block = take(size);
-    } catch (const std::bad_alloc&) {
-      if (free_.empty()) throw;
+    block = try_take(size);
+    if (!block) {
       trim_locked();
-      block = take(size);
+      block = try_take(size);
     }
+    if (!block) throw OutOfMemory(bytes, use_.allocated);
   }
   in_use_.emplace(block, size);
   use_.allocated += size;

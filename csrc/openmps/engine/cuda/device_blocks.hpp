@@ -17,9 +17,11 @@ class DeviceBlocks {
   virtual ~DeviceBlocks() = default;
 
   /// Return a block of at least `bytes`. When memory runs out, free the blocks that are kept and try once more. Throws
-  /// std::bad_alloc.
+  /// OutOfMemory.
   std::byte* allocate(std::size_t bytes);
   void deallocate(std::byte* block) noexcept;
+  /// Return the bytes of the block that allocate() returns.
+  static std::size_t block_bytes(std::size_t bytes);
   /// Free the blocks that are kept.
   void trim() noexcept;
   MemoryUse use() const;
@@ -31,6 +33,8 @@ class DeviceBlocks {
   virtual void give(std::byte* block) noexcept = 0;
 
  private:
+  /// Return null if memory runs out.
+  std::byte* try_take(std::size_t bytes);
   void trim_locked() noexcept;
 
   mutable std::mutex mutex_;

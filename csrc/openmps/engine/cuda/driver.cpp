@@ -47,6 +47,7 @@ Opened open() {
   find(d.copy_to_host, "cuMemcpyDtoH_v2");
   find(d.synchronize, "cuCtxSynchronize");
   find(d.get_attribute, "cuDeviceGetAttribute");
+  find(d.get_pointer_attribute, "cuPointerGetAttribute");
   find(d.register_host, "cuMemHostRegister_v2");
   find(d.unregister_host, "cuMemHostUnregister");
   find(d.create_stream, "cuStreamCreate");
@@ -59,6 +60,7 @@ Opened open() {
   find(d.query_event, "cuEventQuery");
   find(d.synchronize_event, "cuEventSynchronize");
   find(d.elapsed_time, "cuEventElapsedTime");
+  find(d.launch_host, "cuLaunchHostFunc");
   find(d.copy, "cuMemcpyAsync");
   find(d.fill, "cuMemsetD8Async");
   find(d.load_module, "cuModuleLoadData");

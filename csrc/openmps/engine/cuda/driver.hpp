@@ -24,6 +24,7 @@ using GraphExec = struct GraphExecOfDriver*;  ///< CUgraphExec
 /// Status codes that the engine tells apart.
 enum Status : int {
   kSuccess = 0,
+  kInvalidValue = 1,
   kOutOfMemory = 2,
   kNoDevice = 100,
   kNotFound = 500,
@@ -39,6 +40,9 @@ enum Attribute : int {
   kMinor = 76,
 };
 
+constexpr int kOrdinalOfPointer = 9;                   ///< CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr int kTypeOfPointer = 2;                      ///< CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+constexpr int kDeviceMemory = 2;                       ///< CU_MEMORYTYPE_DEVICE
 constexpr unsigned kPortable = 1, kMapped = 2;         ///< CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_DEVICEMAP
 constexpr unsigned kNonBlockingStream = 1;             ///< CU_STREAM_NON_BLOCKING
 constexpr unsigned kTimingEvent = 0, kPlainEvent = 2;  ///< CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING
@@ -63,6 +67,7 @@ struct Driver {
   int (*copy_to_host)(void* to, Address from, std::size_t bytes);
   int (*synchronize)();
   int (*get_attribute)(int* value, int attribute, Device device);
+  int (*get_pointer_attribute)(void* value, int attribute, Address address);
   int (*register_host)(void* data, std::size_t bytes, unsigned flags);
   int (*unregister_host)(void* data);
 
@@ -76,6 +81,7 @@ struct Driver {
   int (*query_event)(Event event);
   int (*synchronize_event)(Event event);
   int (*elapsed_time)(float* milliseconds, Event start, Event end);
+  int (*launch_host)(Stream stream, void (*function)(void* data), void* data);
   int (*copy)(Address to, Address from, std::size_t bytes, Stream stream);  ///< between any two addresses
   int (*fill)(Address to, unsigned char value, std::size_t count, Stream stream);
 

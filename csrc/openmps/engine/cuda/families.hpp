@@ -22,6 +22,7 @@ bool solve(const BinaryProblem& problem, Work& work);
 bool solve(const BinaryGradientProblem& problem, Work& work);
 bool solve(const DropoutProblem& problem, Work& work);
 bool solve(const CopyProblem& problem, Work& work);
+bool solve(const LoadWeightsProblem& problem, Work& work);
 bool solve(const ConvProblem& problem, Work& work);
 bool solve(const TransposeProblem& problem, Work& work);
 bool solve(const BinaryConvProblem& problem, Work& work);
@@ -37,6 +38,7 @@ bool solve(const PadGradientProblem& problem, Work& work);
 bool solve(const OptimizeProblem& problem, Work& work);
 bool solve(const ResampleProblem& problem, Work& work);
 bool solve(const ResampleGradientProblem& problem, Work& work);
+bool solve(const ConvPoolProblem& problem, Work& work);
 bool solve(const PoolProblem& problem, Work& work);
 bool solve(const PoolGradientProblem& problem, Work& work);
 bool solve(const SoftmaxProblem& problem, Work& work);
@@ -48,5 +50,14 @@ bool solve(const NormalizeGradientProblem& problem, Work& work);
 bool solve(const LRNProblem& problem, Work& work);
 bool solve(const LRNGradientProblem& problem, Work& work);
 bool solve(const ReduceProblem& problem, Work& work);
+bool solve(const CorrelationProblem& problem, Work& work);
+bool solve(const LanczosProblem& problem, Work& work);
+bool solve(const GridSampleProblem& problem, Work& work);
+bool solve(const ProductProblem& problem, Work& work);
+bool solve(const RandomProblem& problem, Work& work);
+bool solve(const FunctionProblem& problem, Work& work);
+
+/// Return whether a kernel computes both.
+bool fuses(const ConvPoolProblem& problem);
 
 }  // namespace openmps::cuda

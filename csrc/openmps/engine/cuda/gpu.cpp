@@ -2,6 +2,7 @@
 #include "engine/cuda/gpu.hpp"
 
 #include "engine/cuda/compiler.hpp"
+#include "engine/cuda/transfers.hpp"
 #include "engine/cuda/work.hpp"
 #include "engine/failure.hpp"
 
@@ -53,7 +54,7 @@ class HostBlocks final : public DeviceBlocks {
 
 }  // namespace
 
-Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver) {
+Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
   driver.check(driver.get_device(&device_, ordinal), "cuDeviceGet");
   driver.check(driver.retain_context(&context_, device_), "cuDevicePrimaryCtxRetain");
   char name[256] = {};
@@ -69,7 +70,10 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver) {
   total_memory_ = bytes;
   memory_ = std::make_unique<GpuBlocks>(*this);
   host_memory_ = std::make_unique<HostBlocks>(*this);
+  transfers_ = std::make_unique<Transfers>(*this);
 }
+
+Gpu::~Gpu() = default;
 
 const Driver& Gpu::current() const {
   driver_.check(driver_.set_context(context_), "cuCtxSetCurrent");
@@ -94,34 +98,49 @@ Function Gpu::function(const std::string& file, const char* name, const std::str
   return functions_.emplace(key, function).first->second;
 }
 
-/// A thread's work on one GPU; goes back to the GPU when the thread ends.
-class WorkOfThread {
- public:
-  explicit WorkOfThread(Gpu& gpu) : gpu_(gpu) {
-    const std::lock_guard lock(gpu.mutex_);
-    if (gpu.idle_.empty()) {
-      work_ = std::make_unique<Work>(gpu);
-    } else {
-      work_ = std::move(gpu.idle_.back());
-      gpu.idle_.pop_back();
+Function Gpu::load(const std::string& code, const char* name) {
+  Module module = nullptr;
+  driver_.check(driver_.load_module(&module, code.data()), "cuModuleLoadData");
+  Function function = nullptr;
+  driver_.check(driver_.get_function(&function, module, name), name);
+  return function;
+}
+
+std::shared_ptr<Work> Gpu::make_work() {
+  std::unique_ptr<Work> work;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      work = std::move(idle_.back());
+      idle_.pop_back();
     }
   }
-  ~WorkOfThread() {
-    const std::lock_guard lock(gpu_.mutex_);
-    gpu_.idle_.push_back(std::move(work_));
-  }
-  Work& get() { return *work_; }
+  if (!work) work = std::make_unique<Work>(*this);
+  return {work.release(), [this](Work* ended) {
+            const std::lock_guard lock(mutex_);
+            idle_.emplace_back(ended);
+          }};
+}
 
- private:
-  Gpu& gpu_;
-  std::unique_ptr<Work> work_;
-};
+namespace {
+
+/// The GPU and the work of a WorkScope.
+std::pair<const Gpu*, Work*>& scope_of_thread() {
+  thread_local std::pair<const Gpu*, Work*> scope;
+  return scope;
+}
+
+}  // namespace
+
+WorkScope::WorkScope(const Gpu& gpu, Work& work) : outer_(scope_of_thread()) { scope_of_thread() = {&gpu, &work}; }
+WorkScope::~WorkScope() { scope_of_thread() = outer_; }
 
 Work& Gpu::work() {
-  thread_local std::map<const Gpu*, std::unique_ptr<WorkOfThread>> all;
+  if (const auto& [gpu, work] = scope_of_thread(); gpu == this) return *work;
+  thread_local std::map<const Gpu*, std::shared_ptr<Work>> all;
   auto& mine = all[this];
-  if (!mine) mine = std::make_unique<WorkOfThread>(*this);
-  return mine->get();
+  if (!mine) mine = make_work();
+  return *mine;
 }
 
 }  // namespace openmps::cuda

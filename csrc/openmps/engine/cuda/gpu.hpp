@@ -18,12 +18,14 @@ class Engine;
 
 namespace openmps::cuda {
 
+class Transfers;
 class Work;
 
 /// Lives as long as the process.
 class Gpu {
  public:
   Gpu(const Driver& driver, int ordinal);
+  ~Gpu();
 
   /// Make the context current for the calling thread, and return the driver. Every thread does so before it calls.
   const Driver& current() const;
@@ -32,6 +34,9 @@ class Gpu {
   /// Return the compute capability: 90 for 9.0.
   int architecture() const { return architecture_; }
   int processors() const { return processors_; }
+  /// Return whether blocks can run in clusters.
+  bool has_clusters() const { return driver_.is_host || architecture_ >= 90; }
+  int ordinal() const { return ordinal_; }
   std::uint64_t total_memory() const { return total_memory_; }
 
   /// The engine that allocates with this GPU.
@@ -41,26 +46,44 @@ class Gpu {
   DeviceBlocks& memory() { return *memory_; }
   DeviceBlocks& host_memory() { return *host_memory_; }
 
+  Transfers& transfers() { return *transfers_; }
+
   /// Return a kernel of a file, compiled with `definitions` on its first use.
   Function function(const std::string& file, const char* name, const std::string& definitions);
+  /// Return a kernel of machine code; it lives as long as the process.
+  Function load(const std::string& code, const char* name);
 
-  /// Return the calling thread's work on this GPU.
+  /// Return the work of the calling thread: that of its WorkScope, or its own.
   Work& work();
+  /// Return work for a queue.
+  std::shared_ptr<Work> make_work();
 
  private:
-  friend class WorkOfThread;
   const Driver& driver_;
   cuda::Device device_ = 0;
   Context context_ = nullptr;
   std::string name_;
-  int architecture_ = 0, processors_ = 1;
+  int architecture_ = 0, processors_ = 1, ordinal_ = 0;
   std::uint64_t total_memory_ = 0;
   const Engine* owner_ = nullptr;
   std::unique_ptr<DeviceBlocks> memory_, host_memory_;
+  std::unique_ptr<Transfers> transfers_;
   std::mutex mutex_;  ///< guards the members below
   std::map<std::string, Module> modules_;
   std::map<std::string, Function> functions_;
-  std::vector<std::unique_ptr<Work>> idle_;  ///< of threads that have ended
+  std::vector<std::unique_ptr<Work>> idle_;  ///< of threads and queues that have ended
+};
+
+/// Lets a thread use a queue's work while this lives.
+class WorkScope {
+ public:
+  WorkScope(const Gpu& gpu, Work& work);
+  ~WorkScope();
+  WorkScope(const WorkScope&) = delete;
+  WorkScope& operator=(const WorkScope&) = delete;
+
+ private:
+  const std::pair<const Gpu*, Work*> outer_;
 };
 
 /// Memory of the GPU for as long as this lives.

@@ -11,7 +11,8 @@
 namespace openmps::cuda {
 namespace {
 
-constexpr std::size_t kMaxGraphs = 8, kMaxSeen = 32;
+// Batches of a stream use up to four inputs, four results and three blocks of temporary images in any combination.
+constexpr std::size_t kMaxGraphs = 48, kMaxSeen = 192;
 
 template <class T>
 constexpr bool is_shared = false;
@@ -53,11 +54,31 @@ void Fingerprint::add(const Problem& problem, Work& work) {
       problem);
 }
 
-Graphs::~Graphs() = default;  // graphs live as long as the process
+ListGraph::ListGraph(Work& work, GraphExec executable)
+    : driver_(work.gpu().driver()), executable_(executable), scratch_(work.scratch_block()) {}
 
-void Graphs::drop(std::list<Entry>::iterator entry) {
-  work_.gpu().driver().destroy_executable(entry->executable);
-  graphs_.erase(entry);
+ListGraph::~ListGraph() { driver_.destroy_executable(executable_); }
+
+void ListGraph::launch(Work& work) const {
+  driver_.check(driver_.launch_graph(executable_, work.stream()), "cuGraphLaunch");
+}
+
+std::unique_ptr<ListGraph> record(Work& work, const std::function<bool()>& body) {
+  const Driver& driver = work.gpu().current();
+  driver.check(driver.begin_capture(work.stream(), kRelaxedCapture), "cuStreamBeginCapture");
+  work.set_recording(true);
+  bool is_complete = false;
+  try {
+    is_complete = body();
+  } catch (...) {  // the list runs without a graph, and fails with a name
+  }
+  work.set_recording(false);
+  Graph graph = nullptr;
+  is_complete = driver.end_capture(work.stream(), &graph) == kSuccess && is_complete;
+  GraphExec executable = nullptr;
+  is_complete = is_complete && driver.instantiate(&executable, graph, 0) == kSuccess;
+  if (graph) driver.destroy_graph(graph);
+  return is_complete ? std::make_unique<ListGraph>(work, executable) : nullptr;
 }
 
 bool Graphs::launch(const Fingerprint& fingerprint) {
@@ -66,11 +87,11 @@ bool Graphs::launch(const Fingerprint& fingerprint) {
   if (found == graphs_.end()) return false;
   if (std::any_of(found->referred.begin(), found->referred.end(), [](const auto& each) { return each.expired(); })) {
     work_.synchronize();
-    drop(found);
+    graphs_.erase(found);
     return false;
   }
   graphs_.splice(graphs_.begin(), graphs_, found);
-  work_.gpu().driver().check(work_.gpu().driver().launch_graph(found->executable, work_.stream()), "cuGraphLaunch");
+  found->graph->launch(work_);
   return true;
 }
 
@@ -84,35 +105,12 @@ bool Graphs::was_seen(const Fingerprint& fingerprint) {
   return result;
 }
 
-void Graphs::begin() {
-  const Driver& driver = work_.gpu().current();
-  driver.check(driver.begin_capture(work_.stream(), kRelaxedCapture), "cuStreamBeginCapture");
-  work_.set_recording(true);
-}
-
-void Graphs::abandon() noexcept {
-  work_.set_recording(false);
-  Graph graph = nullptr;
-  work_.gpu().driver().end_capture(work_.stream(), &graph);
-  if (graph) work_.gpu().driver().destroy_graph(graph);
-}
-
-bool Graphs::end(const Fingerprint& fingerprint) {
-  const Driver& driver = work_.gpu().driver();
-  work_.set_recording(false);
-  Graph graph = nullptr;
-  if (driver.end_capture(work_.stream(), &graph) != kSuccess) return false;
-  GraphExec executable = nullptr;
-  const int status = driver.instantiate(&executable, graph, 0);
-  driver.destroy_graph(graph);
-  if (status != kSuccess) return false;
+void Graphs::add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> graph) {
   if (graphs_.size() == kMaxGraphs) {
     work_.synchronize();
-    drop(std::prev(graphs_.end()));
+    graphs_.pop_back();
   }
-  graphs_.push_front({fingerprint.text(), fingerprint.referred(), work_.scratch_block(), executable});
-  driver.check(driver.launch_graph(executable, work_.stream()), "cuGraphLaunch");
-  return true;
+  graphs_.push_front({fingerprint.text(), fingerprint.referred(), std::move(graph)});
 }
 
 }  // namespace openmps::cuda

@@ -2,6 +2,7 @@
 // Graphs: lists of problems that were recorded once and are launched as one.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -32,31 +33,46 @@ class Fingerprint {
   std::vector<std::weak_ptr<const void>> referred_;
 };
 
-/// The graphs of a thread's stream: the last 8, and fingerprints of the last lists that have none.
+/// A recorded list. Keeps the scratch memory that it uses.
+class ListGraph {
+ public:
+  ListGraph(Work& work, GraphExec executable);
+  /// The graph may not be running.
+  ~ListGraph();
+  ListGraph(const ListGraph&) = delete;
+  ListGraph& operator=(const ListGraph&) = delete;
+
+  /// Enqueue it on the stream on which it was recorded.
+  void launch(Work& work) const;
+
+ private:
+  const Driver& driver_;
+  const GraphExec executable_;
+  const std::shared_ptr<GpuBlock> scratch_;
+};
+
+/// Record the work that `body` enqueues, instead of running it. Return null if `body` throws or returns false, or if
+/// the driver cannot make a graph of it.
+std::unique_ptr<ListGraph> record(Work& work, const std::function<bool()>& body);
+
+/// The graphs of a stream: the last 48, and fingerprints of the last lists that have none.
 class Graphs {
  public:
   explicit Graphs(Work& work) : work_(work) {}
-  ~Graphs();
 
   /// Launch the graph of that fingerprint, if there is one.
   bool launch(const Fingerprint& fingerprint);
   /// Return whether a list of that fingerprint has run before, and remember it.
   bool was_seen(const Fingerprint& fingerprint);
-  /// Record calls from now on, until end() or abandon().
-  void begin();
-  /// Launch what was recorded, and keep it. Return false and do nothing if the driver cannot make a graph of it.
-  bool end(const Fingerprint& fingerprint);
-  void abandon() noexcept;
+  void add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> graph);
   std::size_t count() const { return graphs_.size(); }
 
  private:
   struct Entry {
     std::string text;
     std::vector<std::weak_ptr<const void>> referred;
-    std::shared_ptr<GpuBlock> scratch;
-    GraphExec executable;
+    std::unique_ptr<ListGraph> graph;
   };
-  void drop(std::list<Entry>::iterator entry);
 
   Work& work_;
   std::list<Entry> graphs_;      ///< the last used first

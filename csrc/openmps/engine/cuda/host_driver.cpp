@@ -4,51 +4,77 @@
 #include <cstring>
 
 #include <atomic>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/driver.hpp"
+#include "engine/cuda/host_stream.hpp"
 #include "engine/cuda/kernels/device.hpp"
 
 namespace openmps::cuda {
 namespace {
 
-/// Device addresses have kHostDeviceBit set: they are then not canonical, so the processor faults on access [Intel SDM
-/// volume 1, 3.3.7.1].
-void* host_address(Address address) { return reinterpret_cast<void*>(address & ~kHostDeviceBit); }
+using Nodes = std::vector<std::function<void()>>;
 
-/// A recorded call.
-struct Node {
-  HostFunction function = nullptr;  ///< null: a copy or a fill of `count` bytes
-  std::vector<std::byte> arguments;
-  std::int64_t count = 0;
-  Address to = 0, from = 0;
-  unsigned char value = 0;
-
-  void run() const {
-    if (function)
-      function(arguments.data(), count);
-    else if (from)
-      std::memmove(host_address(to), host_address(from), static_cast<std::size_t>(count));
-    else
-      std::memset(host_address(to), value, static_cast<std::size_t>(count));
+/// Blocks of memory that the driver has allocated or locked, by their address on the host.
+class Blocks {
+ public:
+  static Blocks& all() {
+    static auto* const blocks = new Blocks;
+    return *blocks;
   }
-};
-using Nodes = std::vector<Node>;
+  void add(const void* first, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    blocks_[reinterpret_cast<Address>(first)] = bytes;
+  }
+  void remove(const void* first) {
+    const std::lock_guard lock(mutex_);
+    blocks_.erase(reinterpret_cast<Address>(first));
+  }
+  bool has(const void* first, std::size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    const auto address = reinterpret_cast<Address>(first);
+    const auto after = blocks_.upper_bound(address);
+    if (after == blocks_.begin()) return false;
+    const auto& [start, size] = *std::prev(after);
+    return address - start <= size && bytes <= size - (address - start);
+  }
 
-/// Streams run at once, unless they record: then they have nodes.
-struct HostStream {
-  std::unique_ptr<Nodes> recorded;
+ private:
+  mutable std::mutex mutex_;
+  std::map<Address, std::size_t> blocks_;
 };
 
-int add(Stream stream, Node node) {
-  auto* const host = reinterpret_cast<HostStream*>(stream);
-  if (host && host->recorded)
-    host->recorded->push_back(std::move(node));
+/// Streams run at once, unless they record.
+class RunningStream final : public HostStream {
+ public:
+  void add(std::function<void()> call) override {
+    if (recorded)
+      recorded->push_back(std::move(call));
+    else
+      call();
+  }
+  bool has(Address first, std::size_t bytes) const override { return Blocks::all().has(host_address(first), bytes); }
+  void spend(float milliseconds) override { time += milliseconds; }
+
+  float time = 0;                   ///< in milliseconds
+  std::unique_ptr<Nodes> recorded;  ///< null: it does not record
+};
+/// The time at which an event was recorded.
+float& time_of(Event event) { return *reinterpret_cast<float*>(event); }
+RunningStream* running(Stream stream) { return static_cast<RunningStream*>(reinterpret_cast<HostStream*>(stream)); }
+
+int add(Stream stream, std::function<void()> call) {
+  if (stream)
+    running(stream)->add(std::move(call));
   else
-    node.run();
+    call();
   return kSuccess;
 }
 
@@ -62,7 +88,15 @@ std::map<std::string, RegisteredKernel>& kernels() {
   return *all;
 }
 
-void* pages(std::size_t bytes) { return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); }
+void* allocate(std::size_t bytes) {
+  void* const block = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  if (block) Blocks::all().add(block, bytes);
+  return block;
+}
+int release(void* block) {
+  Blocks::all().remove(block);
+  return std::free(block), kSuccess;
+}
 
 }  // namespace
 
@@ -92,15 +126,15 @@ const Driver& host_driver() {
       .retain_context = [](Context* context, Device) -> int { return *context = nullptr, kSuccess; },
       .set_context = [](Context) -> int { return kSuccess; },
       .allocate = [](Address* address, std::size_t bytes) -> int {
-        void* const block = pages(bytes);
+        void* const block = allocate(bytes);
         *address = reinterpret_cast<Address>(block) | kHostDeviceBit;
         return block ? kSuccess : kOutOfMemory;
       },
-      .free = [](Address address) -> int { return std::free(host_address(address)), kSuccess; },
+      .free = [](Address address) -> int { return release(host_address(address)); },
       .allocate_host = [](void** data, std::size_t bytes, unsigned) -> int {
-        return (*data = pages(bytes)) ? kSuccess : kOutOfMemory;
+        return (*data = allocate(bytes)) ? kSuccess : kOutOfMemory;
       },
-      .free_host = [](void* data) -> int { return std::free(data), kSuccess; },
+      .free_host = [](void* data) -> int { return release(data); },
       .copy_to_device = [](Address to, const void* from, std::size_t bytes) -> int {
         return std::memcpy(host_address(to), from, bytes), kSuccess;
       },
@@ -109,25 +143,40 @@ const Driver& host_driver() {
       },
       .synchronize = []() -> int { return kSuccess; },
       .get_attribute = [](int* value, int, Device) -> int { return *value = 1, kSuccess; },
-      .register_host = [](void*, std::size_t, unsigned) -> int { return kSuccess; },
-      .unregister_host = [](void*) -> int { return kSuccess; },
-      .create_stream = [](Stream* stream, unsigned) -> int {
-        return *stream = reinterpret_cast<Stream>(new HostStream), kSuccess;
+      .get_pointer_attribute = [](void* value, int attribute, Address address) -> int {
+        if (!(address & kHostDeviceBit)) return kInvalidValue;
+        return *static_cast<int*>(value) = attribute == kTypeOfPointer ? kDeviceMemory : 0, kSuccess;
       },
-      .destroy_stream = [](Stream stream) -> int { return delete reinterpret_cast<HostStream*>(stream), kSuccess; },
+      .register_host = [](void* data, std::size_t bytes, unsigned) -> int {
+        return Blocks::all().add(data, bytes), kSuccess;
+      },
+      .unregister_host = [](void* data) -> int { return Blocks::all().remove(data), kSuccess; },
+      .create_stream = [](Stream* stream, unsigned) -> int {
+        return *stream = reinterpret_cast<Stream>(static_cast<HostStream*>(new RunningStream)), kSuccess;
+      },
+      .destroy_stream = [](Stream stream) -> int { return delete running(stream), kSuccess; },
       .synchronize_stream = [](Stream) -> int { return kSuccess; },
       .wait_for_event = [](Stream, Event, unsigned) -> int { return kSuccess; },
-      .create_event = [](Event* event, unsigned) -> int { return *event = nullptr, kSuccess; },
-      .destroy_event = [](Event) -> int { return kSuccess; },
-      .record_event = [](Event, Stream) -> int { return kSuccess; },
+      .create_event = [](Event* event, unsigned) -> int {
+        return *event = reinterpret_cast<Event>(new float(0)), kSuccess;
+      },
+      .destroy_event = [](Event event) -> int { return delete &time_of(event), kSuccess; },
+      .record_event = [](Event event, Stream stream) -> int {
+        return time_of(event) = stream ? running(stream)->time : 0, kSuccess;
+      },
       .query_event = [](Event) -> int { return kSuccess; },
       .synchronize_event = [](Event) -> int { return kSuccess; },
-      .elapsed_time = [](float* milliseconds, Event, Event) -> int { return *milliseconds = 0, kSuccess; },
+      .elapsed_time = [](float* milliseconds, Event start, Event end) -> int {
+        return *milliseconds = time_of(end) - time_of(start), kSuccess;
+      },
+      .launch_host = [](Stream stream, void (*function)(void*), void* data) -> int {
+        return add(stream, [=] { function(data); });
+      },
       .copy = [](Address to, Address from, std::size_t bytes, Stream stream) -> int {
-        return add(stream, {.count = static_cast<std::int64_t>(bytes), .to = to, .from = from});
+        return add(stream, [=] { std::memmove(host_address(to), host_address(from), bytes); });
       },
       .fill = [](Address to, unsigned char value, std::size_t count, Stream stream) -> int {
-        return add(stream, {.count = static_cast<std::int64_t>(count), .to = to, .value = value});
+        return add(stream, [=] { std::memset(host_address(to), value, count); });
       },
       .load_module = [](Module* module, const void*) -> int { return *module = nullptr, kSuccess; },
       .get_function = [](Function* function, Module, const char* name) -> int {
@@ -140,21 +189,20 @@ const Driver& host_driver() {
         auto& [kernel, launches] = *reinterpret_cast<RegisteredKernel*>(function);
         ++launches;
         const auto* const first = static_cast<const std::byte*>(arguments[0]);
-        return add(stream, {.function = kernel.function,
-                            .arguments = {first, first + kernel.bytes},
-                            .count = *static_cast<const std::int64_t*>(arguments[1])});
+        return add(stream, [function = kernel.function, copy = std::vector(first, first + kernel.bytes),
+                            count = *static_cast<const std::int64_t*>(arguments[1])] { function(copy.data(), count); });
       },
       .begin_capture = [](Stream stream, int) -> int {
-        return reinterpret_cast<HostStream*>(stream)->recorded = std::make_unique<Nodes>(), kSuccess;
+        return running(stream)->recorded = std::make_unique<Nodes>(), kSuccess;
       },
       .end_capture = [](Stream stream, Graph* graph) -> int {
-        return *graph = reinterpret_cast<Graph>(reinterpret_cast<HostStream*>(stream)->recorded.release()), kSuccess;
+        return *graph = reinterpret_cast<Graph>(running(stream)->recorded.release()), kSuccess;
       },
       .instantiate = [](GraphExec* executable, Graph graph, unsigned long long) -> int {
         return *executable = reinterpret_cast<GraphExec>(new Nodes(*reinterpret_cast<Nodes*>(graph))), kSuccess;
       },
       .launch_graph = [](GraphExec executable, Stream) -> int {
-        for (const Node& node : *reinterpret_cast<Nodes*>(executable)) node.run();
+        for (const auto& node : *reinterpret_cast<Nodes*>(executable)) node();
         return kSuccess;
       },
       .destroy_graph = [](Graph graph) -> int { return delete reinterpret_cast<Nodes*>(graph), kSuccess; },

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/cuda/host_stream.hpp"
 #include "engine/failure.hpp"
 #include "engine/shared/env.hpp"
 
@@ -96,6 +97,13 @@ const Library* Library::find(LibraryName name, std::string* reason) {
               ": install the extra mpscnn[cuda], or set " + env::name_of(env::Variable::cuda_path) +
               " to the folder that contains it.";
   return nullptr;
+}
+
+const Library* Library::find_for(LibraryName name, bool on_host) {
+  if (on_host && env::value_of(env::Variable::cuda_path).empty()) return nullptr;
+  const Library* const library = find(name);
+  const bool is_for_host = library && dlsym(library->handle_, kHostLibraryMark);
+  return is_for_host == on_host ? library : nullptr;
 }
 
 const Library& Library::of(LibraryName name) {

@@ -16,6 +16,8 @@ class Library {
   static const Library& of(LibraryName name);
   /// The same; null if it cannot be opened.
   static const Library* find(LibraryName name, std::string* reason = nullptr);
+  /// The same for a driver: one that computes on the host takes libraries of MPSCNN_CUDA_PATH that do, too.
+  static const Library* find_for(LibraryName name, bool on_host);
 
   /// Return the file that was opened, with its folder if it was found in a known one.
   const std::string& file() const { return file_; }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "engine/cuda/graphs.hpp"
+#include "engine/cuda/transfers.hpp"
 #include "engine/failure.hpp"
 
 namespace openmps::cuda {
@@ -124,6 +125,13 @@ Address Work::scratch(std::size_t bytes) {
   return scratch_->address();
 }
 
+std::shared_ptr<std::byte> Work::arena(std::size_t bytes) {
+  auto block = arena_.lock();
+  if (!block || block->bytes() < bytes)
+    arena_ = block = std::make_shared<GpuBlock>(gpu_, DeviceBlocks::block_bytes(bytes));
+  return {block, reinterpret_cast<std::byte*>(block->address())};
+}
+
 void Work::launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
                         std::initializer_list<const View*> images) {
   if (count <= 0) return;
@@ -149,12 +157,28 @@ void Work::launch_bytes(const char* file, const char* name, int threads, const v
       name);
 }
 
+void Work::launch_function(Function function, const unsigned (&blocks)[3], const unsigned (&threads)[3],
+                           unsigned shared_bytes, const void* argument) {
+  void* arguments[] = {const_cast<void*>(argument)};
+  const Driver& driver = gpu_.driver();
+  driver.check(driver.launch(function, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2],
+                             shared_bytes, stream_, arguments, nullptr),
+               "a function of the program");
+}
+
 void Work::copy(Address to, Address from, std::size_t bytes) {
   gpu_.driver().check(gpu_.driver().copy(to, from, bytes, stream_), "cuMemcpyAsync");
 }
 
 void Work::fill(Address to, unsigned char value, std::size_t bytes) {
   gpu_.driver().check(gpu_.driver().fill(to, value, bytes, stream_), "cuMemsetD8Async");
+}
+
+void Work::join_uploads() {
+  const std::uint64_t uploads = gpu_.transfers().uploads();
+  if (is_recording_ || uploads == joined_uploads_) return;
+  gpu_.transfers().join(stream_);
+  joined_uploads_ = uploads;
 }
 
 void Work::synchronize() { gpu_.driver().check(gpu_.current().synchronize_stream(stream_), "cuStreamSynchronize"); }

@@ -40,6 +40,8 @@ class Work {
 
   /// Return memory for the current problem; contents undefined. A second call overwrites the first one's.
   Address scratch(std::size_t bytes);
+  /// Return memory for the private blocks of a list. Lists of one stream share it, because their work is done in order.
+  std::shared_ptr<std::byte> arena(std::size_t bytes);
   /// Return the block behind scratch(), for graphs that use it.
   const std::shared_ptr<GpuBlock>& scratch_block() const { return scratch_; }
 
@@ -49,6 +51,9 @@ class Work {
   void launch(const Kernel<Args>& kernel, const Args& args, i64 count, std::initializer_list<const View*> images = {}) {
     launch_bytes(kernel.file, kernel.name, kernel.threads, &args, count, images);
   }
+  /// Run a function of a program: blocks of threads, with one argument by value.
+  void launch_function(Function function, const unsigned (&blocks)[3], const unsigned (&threads)[3],
+                       unsigned shared_bytes, const void* argument);
   void copy(Address to, Address from, std::size_t bytes);
   void fill(Address to, unsigned char value, std::size_t bytes);
   /// Handle of cuDNN for the stream; null before its first use.
@@ -58,6 +63,9 @@ class Work {
   /// Whether calls are recorded into a graph instead of run.
   bool is_recording() const { return is_recording_; }
   void set_recording(bool value) { is_recording_ = value; }
+  /// Let the stream wait for uploads that it does not wait for yet. Not while calls are recorded: the work is then
+  /// joined before.
+  void join_uploads();
   /// Wait until the stream is empty.
   void synchronize();
 
@@ -68,9 +76,11 @@ class Work {
   Gpu& gpu_;
   Stream stream_ = nullptr;
   std::shared_ptr<GpuBlock> scratch_;
+  std::weak_ptr<GpuBlock> arena_;  ///< of lists under way
   void* cudnn_handle_ = nullptr;
   std::unique_ptr<Graphs> graphs_;
   bool is_recording_ = false;
+  std::uint64_t joined_uploads_ = 0;
 };
 
 }  // namespace openmps::cuda
