@@ -12,8 +12,9 @@ from typing import Any
 import mpscnn
 from mpscnn.layers import aligned
 
-from . import contention, gradients, images, kernels, networks, normalization, reorder, training
+from . import candidates, contention, gpu, gradients, images, kernels, networks, normalization, reorder, training
 
+# Of the CPU's device: "gpu" and "candidates" have to be asked for.
 SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks", "training", "contention"]
 
 
@@ -99,7 +100,9 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[*SECTIONS, []], help="default: all")
+    parser.add_argument(
+        "what", nargs="*", choices=[*SECTIONS, "gpu", "candidates", []], help="default: all that need no GPU"
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument(
@@ -107,6 +110,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
     parser.add_argument("--batch", type=_count, metavar="N", help="batch size of training (32, and 64 for digits)")
+    parser.add_argument("--device", default="cuda:0", help="device of gpu and candidates (default: %(default)s)")
+    parser.add_argument(
+        "--layers", action="store_true", help="gpu: the time of each kernel and its share of the roofline"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     what = options.what or SECTIONS
@@ -152,6 +159,12 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_contention(results["contention"])
+    if "gpu" in what:
+        results["gpu"] = gpu.run(
+            options.seconds, options.case, options.device, by_layer=options.layers, quiet=options.json
+        )
+    if "candidates" in what:
+        results["candidates"] = candidates.run(options.case, options.device, quiet=options.json)
     if options.json:
         print(json.dumps(results))
     return 0

@@ -54,3 +54,20 @@ def test_kernels_compile(architecture: int, format_name: str) -> None:
     with_kernels = r"^MPSCNN(_\w+)?_KERNEL\("
     assert files == {path.stem for path in KERNELS.glob("*.hpp") if re.search(with_kernels, path.read_text(), re.M)}
     assert f"{len(files)} passed, 0 failed" in done.stdout
+
+
+@pytest.mark.parametrize("architecture", [75, 120])
+def test_functions_compile(architecture: int) -> None:
+    """The functions that test_metal_functions.py runs on the processor."""
+    files = sorted((ROOT / "tests" / "functions").glob("*.metal"))
+    done = subprocess.run(
+        [ROOT / str(FOLDER) / "cpp_engine_compile", str(architecture), *files],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | {"MPSCNN_CUDA_PATH": str(site_packages())},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    passed = int(done.stdout.split()[-4])
+    assert passed >= len(files) + 2 * 45, done.stdout[-400:]

@@ -23,7 +23,15 @@ FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 OF_PROGRAMS = {
     "buffer_copy": "cpp_engine_values",
     "buffer_fill": "cpp_engine_values",
+    "correlation": "objc_mps_filters",
+    "function_groups": "objc_functions",
+    "function_threads": "objc_functions",
+    "grid_sample": "objc_mps_filters",
+    "lanczos": "objc_mps_filters",
+    "load_weights": "cpp_engine_values",
     "pixel_copy": "objc_metal_commands",
+    "product": "objc_mps_matrix_kernels",
+    "random": "objc_mps_matrix_kernels",
 }
 
 pytestmark = [

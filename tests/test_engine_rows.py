@@ -15,6 +15,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rows import row_file
@@ -33,9 +34,11 @@ IMPLEMENTATIONS = {
 NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.split()})
 # Files of csrc/openmps/engine/cuda/kernels with the kernels of each family.
 KERNELS = {
-    "engine_convolution": "convolution conv_depthwise",
+    "engine_convolution": "convolution conv_stem_pool conv_depthwise"
+    " conv_depthwise_5x5 conv_depthwise_any conv_depthwise_weights",
     "engine_loss": "loss",
-    "engine_normalization": "lrn normalization",
+    "engine_matrices": "matrix_product random",
+    "engine_normalization": "lrn normalization normalize_images",
     "engine_optimizer": "optimizer",
     "engine_places": "pointwise resampling reshape",
     "engine_pointwise": "pointwise",
@@ -43,7 +46,10 @@ KERNELS = {
     "engine_reduction": "reduction softmax",
 }
 PLACES = ("copy", "pixel_copy")  # of pointwise.hpp
-OF_LIBRARIES = {"layout"}  # used only together with cuDNN and cuBLASLt
+ALTERNATIVES = "conv_product conv_windows conv_stem"  # test_cuda_libraries.py runs each of their kernels
+OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
+# Error of rounding a term's factors to float16, as a multiple of RELATIVE of rows/engine_convolution.py.
+ROUNDED = 2.0**-10 / 2e-6
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation
 
@@ -89,20 +95,41 @@ def test_last_implementations(family: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
+def libraries(folder: Path) -> dict[str, str]:
+    """Return the environment for the libraries of tests/cpp, whose choices are kept in the folder."""
+    assert FOLDER is not None
+    return {
+        "MPSCNN_CUDA_FALLBACK": "0",
+        "MPSCNN_CUDA_PATH": str(ROOT / FOLDER / "cuda"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+
+
 def is_small(row: row_file.Row) -> bool:
     return "weights" in row.arrays and sum(array.nbytes for array in row.arrays.values()) <= SMALL
+
+
+def kernels_in(file: str) -> list[str]:
+    text = (ROOT / "csrc/openmps/engine/cuda/kernels" / f"{file}.hpp").read_text()
+    found = re.findall(r"^MPSCNN(?:_\w+)?_KERNEL\((\w+)", text, re.MULTILINE)
+    assert found, f"{file}.hpp has no kernel"
+    return found
 
 
 def kernels_of(family: str) -> set[str]:
     names = set()
     for file in KERNELS[family].split():
-        text = (ROOT / "csrc/openmps/engine/cuda/kernels" / f"{file}.hpp").read_text()
-        found = re.findall(r"^MPSCNN(?:_\w+)?_KERNEL\((\w+)", text, re.MULTILINE)
-        assert found, f"{file}.hpp has no kernel"
+        found = kernels_in(file)
         names |= {
             name for name in found if file != "pointwise" or name.startswith(PLACES) == (family == "engine_places")
         }
     return names
+
+
+def assert_launched(kernels: set[str], done: subprocess.CompletedProcess[str]) -> None:
+    launches = {name: int(count) for name, count in re.findall(r"^kernel (\w+) (\d+)$", done.stdout, re.MULTILINE)}
+    assert kernels <= launches.keys()
+    assert {name for name in kernels if launches[name] == 0} == set()
 
 
 @pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
@@ -114,9 +141,46 @@ def test_cuda(family: str, tmp_path: Path) -> None:
         rows = [row for row in rows if is_small(row)]
     done = run(tmp_path / "rows", rows, "cuda-host", MPSCNN_CUDA_FALLBACK="0")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    launches = {name: int(count) for name, count in re.findall(r"^kernel (\w+) (\d+)$", done.stdout, re.MULTILINE)}
-    assert kernels_of(family) <= launches.keys()
-    assert {name for name in kernels_of(family) if launches[name] == 0} == set()
+    assert_launched(kernels_of(family), done)
+
+
+def loosened(row: row_file.Row) -> row_file.Row:
+    """Return the row for libraries, which read weights, bias and source in the format of the result."""
+    scaled = {
+        name: array * np.float32(ROUNDED) if name.startswith("tolerance:") else array
+        for name, array in row.arrays.items()
+    }
+    return row_file.Row(row.name, row.settings, scaled)
+
+
+def float32_alone(rows: list[row_file.Row]) -> list[row_file.Row]:
+    """Return the rows that have results of float32, without their other results."""
+    return [
+        row_file.Row(row.name, {key: value for key, value in row.settings.items() if key != "formats"}, row.arrays)
+        for row in rows
+        if "float16" not in (value for key, value in row.settings.items() if key.startswith("format:"))
+    ]
+
+
+@pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
+def test_cuda_with_libraries(tmp_path: Path) -> None:
+    """Every row with the libraries of tests/cpp in place of cuDNN and cuBLASLt. They compute some of them for each
+    implementation that asks them, with every kernel that prepares operands."""
+    small = [row for row in rows_of("engine_convolution") if is_small(row)]
+    rows = float32_alone(small) + [loosened(row) for row in small]
+    done = run(tmp_path / "rows", rows, "cuda-host", **libraries(tmp_path), MPSCNN_TRACE="dispatch", FAKE_TRACE="1")
+    assert done.returncode == 0, done.stdout[-4000:]
+    # Weights that a step of training rounds have no rows: cpp_engine_values reads them.
+    assert_launched(set(kernels_in(OF_LIBRARIES)) - {"round_weights"}, done)
+    sources = "".join(path.read_text() for path in (ROOT / "csrc/openmps/engine/cuda").glob("*.cpp"))
+    names = set(re.findall(r'\{"(cuda_\w+_tuned)", ', sources))
+    assert len(names) >= 3
+    taken = Counter(re.findall(r"^mpscnn dispatch: .*: (\w+_tuned)$", done.stderr, re.MULTILINE))
+    assert {name for name in names if taken[name] < MIN_TAKEN} == set()
+    planned = Counter(re.findall(r"^fake cuDNN plans (.*)$", done.stderr, re.MULTILINE))
+    assert planned.keys() == {"with workspace", "tensor cores", "winograd", "direct", "too large"}
+    failures = set(re.findall(r"^fake cu\w+ fails: (.*)$", done.stderr, re.MULTILINE))
+    assert failures == {"the engine does not support the graph"}
 
 
 def test_every_cuda_kernel_has_a_family() -> None:
@@ -124,7 +188,7 @@ def test_every_cuda_kernel_has_a_family() -> None:
     with_kernels = {
         path.stem for path in folder.glob("*.hpp") if re.search(r"^MPSCNN(_\w+)?_KERNEL\(", path.read_text(), re.M)
     }
-    assert with_kernels == set(" ".join(KERNELS.values()).split()) | OF_LIBRARIES
+    assert with_kernels == set(" ".join([*KERNELS.values(), ALTERNATIVES]).split()) | {OF_LIBRARIES}
     assert KERNELS.keys() == {path.stem for path in SOURCES}
 
 
@@ -147,4 +211,6 @@ def test_every_kind_of_problem_has_rows() -> None:
     kinds = set(re.findall(r"(\w+)Problem", variant[1]))
     text = "".join(path.read_text() for path in SOURCES)
     assert len(kinds) > 30
-    assert {kind for kind in kinds if f'"{kind}"' not in text} == set()
+    # LoadWeights has no result of its own: cpp_engine_values reads the weights. Functions of programs:
+    # test_metal_functions.py.
+    assert {kind for kind in kinds if f'"{kind}"' not in text} == {"LoadWeights", "Function"}

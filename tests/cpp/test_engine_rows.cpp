@@ -16,6 +16,7 @@
 //   set format:<path> <format>     of an image that has no values before the run; float32
 //   set formats <format> ...       run again with these for all images without values and without format:<path>
 //   set alias:<path> <other path>  same memory as an earlier field
+//   set gap_step <number>          gaps are multiples of so many values; 1
 //   set extents:<path> <n h w c>   an image without memory; weights (O, kH, kW, I) of 0
 // Fields without a key keep their default, images and values without an array have no memory.
 //
@@ -265,7 +266,10 @@ class Reader {
     throw std::runtime_error(path + " aliases " + *other + ", which has no memory");
   }
 
-  i64 gap(i64 most) { return variant_.dense ? 0 : random_.whole(0, most); }
+  i64 gap(i64 most) {
+    const std::string* const step = setting("gap_step");
+    return variant_.dense ? 0 : random_.whole(0, most) * (step ? std::stoll(*step) : 1);
+  }
 
   void read_image(const std::string& path, FieldRole role, ImageView& view) {
     if (const std::string* const extents = setting("extents:" + path)) {
@@ -288,7 +292,7 @@ class Reader {
     view.w_stride = view.c + gap(9);
     view.h_stride = view.w_stride * view.w + gap(2) * view.w_stride + gap(3);
     view.n_stride = view.h_stride * view.h + gap(1) * view.h_stride;
-    const i64 lead = variant_.dense ? 64 : random_.whole(0, 70);
+    const i64 lead = variant_.dense ? 64 : gap(70);
     view.offset = static_cast<std::size_t>(lead) * size_of(view.format);
     for (i64 n = 0; n < view.n; ++n)
       for (i64 y = 0; y < view.h; ++y)
@@ -509,24 +513,48 @@ void run_as(const rows::Row& row, const Variant& variant, Weights& weights, cons
 
 #define KIND(name) {#name, run_as<name##Problem>}
 const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&, const std::string&)> kinds = {
-    KIND(Conv),           KIND(ConvGradient),
-    KIND(Transpose),      KIND(TransposeGradient),
-    KIND(BinaryConv),     KIND(Pool),
-    KIND(PoolGradient),   KIND(Neuron),
-    KIND(NeuronGradient), KIND(Binary),
-    KIND(BinaryGradient), KIND(LRN),
-    KIND(Normalize),      KIND(BatchMoments),
-    KIND(LRNGradient),    KIND(BatchMomentsGradient),
-    KIND(Softmax),        KIND(NormalizeGradient),
-    KIND(Reduce),         KIND(SoftmaxGradient),
-    KIND(Resample),       KIND(ResampleGradient),
-    KIND(Reshape),        KIND(Pad),
-    KIND(PadGradient),    KIND(Dropout),
-    KIND(Loss),           KIND(Optimize),
-    KIND(Copy),           KIND(BufferCopy),
-    KIND(BufferFill),     KIND(PixelCopy)};
+    KIND(Conv),
+    KIND(ConvGradient),
+    KIND(Transpose),
+    KIND(TransposeGradient),
+    KIND(BinaryConv),
+    KIND(Pool),
+    KIND(ConvPool),
+    KIND(PoolGradient),
+    KIND(Neuron),
+    KIND(NeuronGradient),
+    KIND(Binary),
+    KIND(BinaryGradient),
+    KIND(LRN),
+    KIND(Normalize),
+    KIND(BatchMoments),
+    KIND(LRNGradient),
+    KIND(BatchMomentsGradient),
+    KIND(Softmax),
+    KIND(NormalizeGradient),
+    KIND(Reduce),
+    KIND(SoftmaxGradient),
+    KIND(Resample),
+    KIND(ResampleGradient),
+    KIND(Reshape),
+    KIND(Pad),
+    KIND(PadGradient),
+    KIND(Dropout),
+    KIND(Loss),
+    KIND(Optimize),
+    KIND(Copy),
+    KIND(BufferCopy),
+    KIND(BufferFill),
+    KIND(PixelCopy),
+    KIND(Correlation),
+    KIND(Lanczos),
+    KIND(GridSample),
+    KIND(Product),
+    KIND(Random)};
 #undef KIND
-static_assert(std::variant_size_v<Problem> == 32 + 1, "a kind of problem is missing above; HostTask has no row");
+static_assert(
+    std::variant_size_v<Problem> == 38 + 3,
+    "a kind of problem is missing; weights, HostTask and functions (tests/test_metal_functions.py) have no rows");
 
 void run(const rows::Row& row, Engine& engine) {
   const auto kind = kinds.find(row.settings.at("problem"));

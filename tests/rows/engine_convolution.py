@@ -12,9 +12,11 @@ import numpy as np
 from oracle import MPSCNNBinaryConvolution as binary  # noqa: N813
 from oracle.MPSCNNConvolution import convolution, stuffed, sub_pixel
 from oracle.MPSCNNNeuron import TYPES
+from oracle.MPSCNNPooling import maximum
 
 from .engine import (
     EDGES,
+    NUMBERS,
     Alias,
     Array,
     Extents,
@@ -83,6 +85,11 @@ def arrays(fields: dict[str, Any]) -> tuple[Array, Array | None]:
     return fields["weights"].astype(np.float64), None if bias is None else bias.astype(np.float64)
 
 
+def without_slope(name: str) -> str | dict[str, Any]:
+    """Return ReLU and ReLUN with a slope of 0, as most networks have them."""
+    return {"type": NUMBERS[name], "a": 0.0, "b": 1.5, "c": 0.0} if name in ("relu", "relun") else name
+
+
 def forward_row(
     rng: Random,
     kind: str,
@@ -91,17 +98,19 @@ def forward_row(
     weights: dict[str, Any],
     window: Window,
     size: Pair,
-    neuron: str,
+    neuron: str | dict[str, Any],
     *,
     r: int = 1,
     formats: str = "",
+    only: str = "",
     reduced: bool = False,
     addend: Stored | None = None,
     in_place: bool = False,
 ) -> Row:
+    """`only`: the format of the result, instead of float32 and `formats`."""
     w, bias = arrays(weights)
     function = transposed if kind == "Transpose" else correlate
-    f = random_neuron(rng, neuron, len(w))
+    f = random_neuron(rng, neuron, len(w)) if isinstance(neuron, str) else neuron
     inner = (-(-size[0] // r), -(-size[1] // r))
     sums, sizes = with_error(function, values_of(src), w, bias, window, weights["weights.groups"], inner)
     result, error = activated(None if neuron == "none" else f, sums, sizes * (2.0**-7 if reduced else RELATIVE))
@@ -118,9 +127,11 @@ def forward_row(
             fields["after"] = random_neuron(rng, kind_after, len(w))
             result, error = activated(fields["after"], result, error)
         fields["addend"] = Alias("dst", addend) if in_place else addend
-    if addend is None or not in_place:
+    if addend is not None and in_place:
+        only = addend.dtype.name
+    if not only:
         return row(kind, name, fields, {"dst": (result, error)}, formats)
-    return row(kind, name, fields, {"dst": (result, error)}, dst=addend.dtype.name)
+    return row(kind, name, fields, {"dst": (result, error)}, dst=only)
 
 
 def random_start(rng: Random, extent: int, reach: int) -> int:
@@ -229,6 +240,13 @@ def layers() -> Iterator[Row]:
 
 def depthwise() -> Iterator[Row]:
     """Yield rows, and rows of their gradients, whose channels and columns are computed several at a time."""
+    for neuron in ("none", "relun"):
+        rng = np.random.default_rng(209000)
+        src = image(rng, (3, 19, 20, 60), formats="float16")
+        weights = random_weights(rng, 60, (3, 3), 1, 60, True)
+        window = Window((3, 3), start=(-1, -1))
+        name = f"depth-wise, many threads, {neuron}"
+        yield forward_row(rng, "Conv", name, src, weights, window, (19, 20), without_slope(neuron), only="float16")
     for seed in range(64):
         rng = np.random.default_rng(210000 + seed)
         k, s = (3, 5)[seed % 2], (1, 2)[seed // 2 % 2]
@@ -257,6 +275,226 @@ def depthwise() -> Iterator[Row]:
             accumulates=chance(rng, 3),
             formats=formats,
         )
+
+
+# n, h, w, channels, channels of the result, kernel, stride, dilation, start, edge, neuron, why
+WINDOWS = [
+    (2, 20, 21, 32, 40, (3, 3), (1, 1), (1, 1), (-1, -1), "zero", "relun", "a chunk per tap"),
+    (1, 30, 29, 24, 64, (3, 3), (2, 2), (1, 1), (0, 0), "zero", "none", "taps of less than a chunk, stride 2"),
+    (3, 12, 15, 8, 72, (5, 3), (1, 2), (1, 1), (-2, -1), "zero", "relu", "four taps in a chunk"),
+    (2, 14, 13, 48, 16, (3, 3), (1, 1), (2, 3), (-2, -3), "zero", "relun", "dilation"),
+    (1, 9, 10, 64, 24, (3, 5), (1, 1), (1, 1), (-3, 2), "zero", "none", "windows outside of the source"),
+    (1, 12, 9, 40, 32, (4, 2), (1, 1), (1, 1), (-1, -1), "clamp", "relun", "clamped edges"),
+    (1, 16, 18, 16, 32, (3, 3), (1, 1), (1, 1), (-1, -1), "zero", "elu", "another activation"),
+    (4, 60, 56, 16, 96, (3, 3), (1, 1), (1, 1), (-1, -1), "zero", "relun", "tiles of 32 x 64"),
+]
+
+# n, h, w, channels, channels of the result, stride, start, neuron, why
+PRODUCTS = [
+    (2, 33, 32, 32, 16, 1, 0, "relun", "one chunk of terms, many rows"),
+    (1, 18, 17, 24, 144, 1, 0, "relun", "less than a chunk, outputs beyond the last group"),
+    (1, 29, 31, 16, 96, 1, 0, "none", "half a chunk"),
+    (3, 19, 20, 40, 64, 1, 0, "relun", "less than two chunks, two groups"),
+    (2, 26, 27, 64, 24, 1, 0, "relu", "two chunks, tiles of one group"),
+    (1, 36, 31, 96, 40, 1, 0, "relun", "tiles of 32 x 64"),
+    (1, 20, 21, 144, 24, 1, 0, "none", "more than four chunks"),
+    (1, 5, 7, 96, 1000, 1, 0, "none", "1000 outputs"),
+    (1, 7, 7, 960, 24, 1, 0, "relun", "many chunks, few tiles"),
+    (1, 3, 3, 960, 160, 1, 0, "none", "many chunks, less than a tile of rows"),
+    (1, 12, 14, 200, 40, 1, 0, "sigmoid", "another activation"),
+    (1, 12, 14, 200, 40, 1, 0, "prelu", "slopes per channel"),
+    (2, 21, 23, 128, 72, 2, 1, "relun", "stride and start"),
+    (1, 40, 41, 256, 32, 3, 0, "elu", "stride of 3, another activation"),
+]
+
+
+def exact_weights(rng: Random, out: int, kernel: Pair, inputs: int, bias: bool) -> dict[str, Any]:
+    """Return weights and bias that float16 has: large convolutions round theirs to it."""
+    weights = random_weights(rng, out, kernel, inputs, 1, bias)
+    return {
+        key: np.round(value * 64) / 64 if isinstance(value, np.ndarray) else value for key, value in weights.items()
+    }
+
+
+def products() -> Iterator[Row]:
+    """Yield rows of float16 with many products of tensor cores: 1 x 1, and 3 channels with strides."""
+    for index, (n, h, w, c, out, stride, start, neuron, why) in enumerate(PRODUCTS):
+        for has_addend in (False, True):
+            rng = np.random.default_rng(330000 + index)
+            size = (-(-(h - start) // stride), -(-(w - start) // stride))
+            window = Window((1, 1), (stride, stride), (1, 1), (start, start))
+            src = image(rng, (n, h, w, c), formats="float16")
+            weights = exact_weights(rng, out, (1, 1), c, index % 3 != 0)
+            addend = image(rng, (n, *size, out), formats="float16") if has_addend else None
+            name = f"{why}, {'sum' if has_addend else 'no sum'}"
+            result = forward_row(
+                rng,
+                "Conv",
+                name,
+                src,
+                weights,
+                window,
+                size,
+                without_slope(neuron),
+                only="float16",
+                addend=addend,
+                in_place=index % 2 == 0,
+            )
+            result.settings["gap_step"] = "8"  # aligned pixels
+            yield result
+    for k, n, h, w, out, start, stride in (
+        (3, 2, 57, 70, 32, -1, 2),
+        (3, 1, 64, 66, 40, 0, 2),
+        (3, 1, 96, 66, 32, 1, 2),
+        (3, 1, 200, 48, 64, -2, 4),
+        (7, 1, 41, 40, 64, -3, 2),
+        (7, 2, 38, 26, 72, -2, 2),
+        (7, 1, 30, 62, 32, -3, 2),
+    ):
+        for has_addend in (False, True):
+            rng = np.random.default_rng(340000 + 100 * k + h)
+            size = tuple((e - 2 * start - k) // stride + 1 for e in (h, w))
+            src = image(rng, (n, h, w, 3), formats="float16")
+            if start >= 0:  # beside the windows
+                src[:, :, :start] = src[:, :, start + (size[1] - 1) * stride + k :] = np.inf
+            weights = exact_weights(rng, out, (k, k), 3, has_addend)
+            addend = image(rng, (n, *size, out), formats="float16") if has_addend else None
+            window = Window((k, k), (stride, stride), start=(start, start))
+            name = f"first layer {k} x {k}, {out} channels, {'sum' if has_addend else 'no sum'}"
+            neuron = without_slope(("relun", "none", "relu")[h % 3])
+            yield forward_row(rng, "Conv", name, src, weights, window, size, neuron, only="float16", addend=addend)
+
+
+# n, h, w, channels of the result, start, start of the pooling, edge of it, activation
+POOLED = [
+    (1, 61, 66, 64, -3, -1, "clamp", "relu"),
+    (2, 40, 70, 40, -3, 0, "zero", "relun"),
+    (1, 37, 43, 24, -2, -1, "zero", "relu"),  # an odd number of values in a row
+    (3, 30, 22, 64, 0, -2, "zero", "relu"),
+]
+
+
+def pooled() -> Iterator[Row]:
+    """Yield rows of first layers with the max pooling behind them."""
+    for index, (n, h, w, out, start, pool_start, edge, neuron) in enumerate(POOLED):
+        rng = np.random.default_rng(357000 + index)
+        inner = tuple((e - 2 * start - 7) // 2 + 1 for e in (h, w))
+        size = tuple((e - 2 * pool_start - 3) // 2 + 1 for e in inner)
+        src = image(rng, (n, h, w, 3), formats="float16")
+        if start == 0:
+            src[:, :, (inner[1] - 1) * 2 + 7 :] = np.inf  # beside the windows
+        weights = exact_weights(rng, out, (7, 7), 3, index % 2 == 0)
+        window, pool = (
+            Window((7, 7), (2, 2), start=(start, start)),
+            Window((3, 3), (2, 2), (1, 1), (pool_start,) * 2, edge),
+        )
+        sums, sizes = with_error(correlate, values_of(src), *arrays(weights), window, 1, inner)
+        f = without_slope(neuron)
+        assert isinstance(f, dict)
+        values, error = activated(f, sums, sizes * RELATIVE)
+        at = {"size": size, "offset": pool.offset(), "kernel": pool.kernel, "stride": pool.stride}
+        at |= {"dilation": pool.dilation, "edge": edge}
+        fields = {"src": src, **weights, "window": window.fields(), "neuron": f, "pool": pool.fields()}
+        fields |= {"h": inner[0], "w": inner[1], "reduced_precision": index == 1}
+        expected = (maximum(values, **at), maximum(error, **at))
+        yield row("ConvPool", f"first layer {index}", fields, {"dst": expected}, dst="float16")
+
+
+def photographs() -> Iterator[Row]:
+    """Yield rows whose sources have three bytes per pixel, as the inputs of networks."""
+    for index, (n, h, w, k) in enumerate([(2, 10, 8, 3), (1, 12, 11, 5)]):
+        rng = np.random.default_rng(355000 + index)
+        src = image(rng, (n, h, w, 3), formats="unorm8")
+        weights = exact_weights(rng, 16, (k, k), 3, True)
+        window = Window((k, k), (1, 1), start=(-(k // 2), -(k // 2)))
+        name = f"three bytes, {k} x {k}"
+        # The library reads the source as float16.
+        yield forward_row(rng, "Conv", name, src, weights, window, (h, w), "none", only="float16", reduced=True)
+
+
+def windows() -> Iterator[Row]:
+    """Yield rows of float16 with windows of several taps, for tensor cores."""
+    for index, (n, h, w, c, out, kernel, stride, dilation, start, edge, neuron, why) in enumerate(WINDOWS):
+        for has_addend in (False, True):
+            rng = np.random.default_rng(350000 + index)
+            size = tuple(
+                (e - 2 * s - (k - 1) * d - 1) // t + 1 if s < 0 else (e - s - (k - 1) * d - 1) // t + 1
+                for e, k, s, d, t in zip((h, w), kernel, start, dilation, stride, strict=True)
+            )
+            src = image(rng, (n, h, w, c), formats="float16")
+            weights = exact_weights(rng, out, kernel, c, index % 3 != 0)
+            addend = image(rng, (n, *size, out), formats="float16") if has_addend else None
+            window = Window(kernel, stride, dilation, start, edge)
+            name = f"windows: {why}, {'sum' if has_addend else 'no sum'}"
+            result = forward_row(
+                rng, "Conv", name, src, weights, window, size, without_slope(neuron), only="float16", addend=addend
+            )
+            result.settings["gap_step"] = "8"  # aligned pixels
+            yield result
+
+
+# Type, a and b of activations that cuDNN computes as part of a convolution.
+FOLLOWING = [
+    ("none", 0.0, 0.0),
+    ("relu", 0.0, 0.0),
+    ("relu", 0.25, 0.0),
+    ("relun", 0.0, 1.5),
+    ("sigmoid", 0.0, 0.0),
+    ("tanh", 1.0, 1.0),
+    ("elu", 0.75, 0.0),
+    ("gelu", 0.0, 0.0),
+]
+# n, h, w, channels, channels of the result, kernel, stride, dilation, groups
+FOLLOWED = [
+    (2, 9, 8, 16, 24, (1, 1), (1, 1), (1, 1), 1),
+    (1, 12, 7, 3, 16, (3, 2), (2, 1), (1, 1), 1),
+    (3, 6, 9, 8, 8, (3, 5), (1, 2), (2, 1), 1),
+    (1, 7, 7, 24, 16, (2, 3), (1, 1), (1, 1), 2),
+    (2, 8, 11, 32, 8, (1, 1), (2, 3), (1, 1), 1),
+    (1, 1, 37, 24, 16, (1, 1), (1, 1), (1, 1), 1),
+]
+
+
+def followed() -> Iterator[Row]:
+    """Yield rows with all orders of bias, activation, sum and activation, and of unequal paddings."""
+    for shape, (n, h, w, c, out, kernel, stride, dilation, groups) in enumerate(FOLLOWED):
+        rng = np.random.default_rng(360000 + shape)
+        reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+        start = (-whole(rng, 0, reach[0] - 1), -whole(rng, 0, reach[1] - 1))
+        window = Window(kernel, stride, dilation, start)
+        rest = [e - s - r for e, s, r in zip((h, w), start, reach, strict=True)]
+        size = (rest[0] // stride[0] + 1, rest[1] // stride[1] + 1)
+        for index, (name, a, b) in enumerate(FOLLOWING):
+            for is_after in (False, True) if groups == 1 else (False,):  # sums are only without groups
+                src = image(rng, (n, h, w, c), formats="float16")
+                weights = random_weights(rng, out, kernel, c // groups, groups, (shape + index // 3) % 3 != 0)
+                for key in ("weights", "weights.bias"):  # values that float16 has
+                    weights[key] = None if weights[key] is None else np.round(weights[key] * 64) / 64
+                f = {"type": NUMBERS[name], "a": a, "b": b, "c": 0.0}
+                values, sizes = with_error(correlate, values_of(src), *arrays(weights), window, groups, size)
+                error = sizes * RELATIVE
+                fields = {"src": src, **weights, "window": window.fields()}
+                if not is_after:
+                    fields["neuron"] = f
+                    values, error = activated(f, values, error)
+                if is_after or (groups == 1 and index % 2):
+                    fields["addend"] = image(rng, values.shape, formats="float16")
+                    values = values + values_of(fields["addend"])
+                    error = error + np.abs(values) * 2e-7
+                if is_after:
+                    fields["after"] = f
+                    values, error = activated(f, values, error)
+                where = "after the sum" if is_after else "before it"
+                for dtype in ("float32", "float16"):
+                    if "addend" in fields:
+                        fields["addend"] = fields["addend"].astype(dtype)
+                    title = f"followed {shape}, {name} {a} {where}, {dtype}"
+                    if is_after and name == "none":  # before a row with the same choice
+                        in_place = fields | {"addend": Alias("dst", fields["addend"])}
+                        yield row("Conv", f"{title}, in place", in_place, {"dst": (values, error)}, dst=dtype)
+                    result = row("Conv", title, fields, {"dst": (values, error)}, dst=dtype)
+                    result.settings["gap_step"] = "8"  # aligned pixels
+                    yield result
 
 
 def transposes() -> Iterator[Row]:
@@ -588,15 +826,97 @@ def many_products() -> Iterator[Row]:
         yield forward_row(rng, "Transpose", f"many products {seed}", src, weights, window, (2, 3), "sigmoid")
 
 
+# Extents, groups, inputs and outputs of a group, kernel, stride, dilation, padding, rows and columns of the result.
+LARGE_TRANSPOSES = [
+    ((4, 3, 3), 1, 64, 64, 4, 2, 1, 1, (6, 6)),
+    ((6, 2, 3), 1, 96, 48, 3, 2, 1, 1, (4, 6)),
+    ((3, 4, 3), 2, 32, 64, 3, 1, 2, 0, (8, 7)),
+    ((8, 2, 2), 1, 64, 40, 2, 2, 1, 0, (4, 4)),
+    ((4, 3, 4), 1, 128, 16, 5, 3, 1, 3, (7, 9)),  # the first pixels of the source are not read
+    ((5, 3, 3), 4, 32, 24, 3, 2, 1, -1, (9, 8)),
+]
+
+
+def large_points() -> Iterator[Row]:
+    """Yield rows of gradients of 1 x 1 convolutions with at least 2^20 products, in one format."""
+    for index, (extents, inputs, outputs, stride, size) in enumerate(
+        [((36, 3, 2), 64, 128, 1, (3, 2)), ((30, 5, 3), 64, 136, 2, (3, 2)), ((48, 4, 3), 96, 64, 3, (2, 2))]
+    ):  # the last one reads beyond the source
+        for format in ("float32", "float16"):
+            rng = np.random.default_rng(340000 + index)
+            window = Window((1, 1), (stride,) * 2)
+            weights = random_weights(rng, outputs, (1, 1), inputs, 1, False)
+            weights["weights"] = np.round(weights["weights"] * 256) / 256  # exact in float16
+            src = image(rng, (*extents, inputs), formats=format)
+            diff_dst = image(rng, (extents[0], *size, outputs), formats=format)
+            formats = format if format == "float16" else ""
+            yield gradient_row(
+                rng, f"large 1 x 1 {index}, {format}", False, src, weights, window, diff_dst, formats=formats
+            )
+
+
+# n, height, width, channels, outputs, kernel, stride, dilation, padding
+FIRST_LAYERS = [
+    (5, 18, 15, 3, 16, 7, 2, 1, 3),
+    (3, 12, 21, 1, 8, 3, 1, 2, 1),
+    (6, 11, 9, 4, 24, 5, 3, 1, 0),
+    (2, 9, 13, 2, 40, 2, 1, 1, 1),
+]
+
+
+def first_layers() -> Iterator[Row]:
+    """Yield rows of gradients of weights with few channels, in one format."""
+    for index, (n, h, w, c, outputs, k, stride, dilation, padding) in enumerate(FIRST_LAYERS):
+        for format in ("float32", "float16"):
+            rng = np.random.default_rng(350000 + index)
+            window = Window((k, k), (stride,) * 2, (dilation,) * 2, (-padding,) * 2)
+            weights = random_weights(rng, outputs, (k, k), c, 1, False)
+            src = image(rng, (n, h, w, c), formats=format)
+            size = [(extent + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for extent in (h, w)]
+            diff_dst = image(rng, (n, *size, outputs), formats=format)
+            name = f"first layer {index}, {format}"
+            accumulates = index % 2 == 1
+            yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
+
+
+def large_transposes() -> Iterator[Row]:
+    """Yield rows of transposed convolutions and their gradients with at least 2^20 products, in one format."""
+    for index, (extents, groups, inputs, outputs, k, stride, dilation, padding, size) in enumerate(LARGE_TRANSPOSES):
+        for format in ("float32", "float16"):
+            rng = np.random.default_rng(330000 + index)
+            start = (padding - (k - 1) * dilation,) * 2
+            window = Window((k, k), (stride,) * 2, (dilation,) * 2, start)
+            weights = random_weights(rng, groups * outputs, (k, k), inputs, groups, format == "float32")
+            weights["weights"] = np.round(weights["weights"] * 256) / 256  # exact in float16
+            src = image(rng, (*extents, groups * inputs), formats=format)
+            diff_dst = image(rng, (extents[0], *size, groups * outputs), formats=format)
+            name = f"large {index}, {format}"
+            formats = format if format == "float16" else ""
+            neuron = "sigmoid" if format == "float32" else "none"
+            yield forward_row(rng, "Transpose", name, src, weights, window, size, neuron, formats=formats)
+            accumulates = index % 2 == 1
+            yield gradient_row(
+                rng, name, True, src, weights, window, diff_dst, accumulates=accumulates, formats=formats
+            )
+
+
 def rows() -> Iterator[Row]:
     for part in (
         depthwise,
+        products,
+        windows,
+        pooled,
+        photographs,
+        followed,
         many_products,
         gradients_of_many_rows,
         convolutions,
         layers,
         transposes,
         decoders,
+        large_points,
+        first_layers,
+        large_transposes,
         binaries,
         random_gradients,
         gradients,

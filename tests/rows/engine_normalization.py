@@ -242,6 +242,20 @@ def normalize_row(seed: int) -> Row:
     return row("Normalize", f"{groups} groups of {c}, {seed}", fields, expected, pick(rng, ("", "float16", "unorm8")))
 
 
+def photographs() -> Iterator[Row]:
+    """Yield rows of three bytes per pixel, as the inputs of networks are, four pixels at a time."""
+    for index, (n, h, w, neuron) in enumerate([(2, 8, 6, "none"), (1, 31, 28, "relu"), (4, 5, 7, "none")]):
+        rng = np.random.default_rng(610000 + index)
+        src = image(rng, (n, h, w, 3), formats="unorm8")
+        gamma, beta = floats(rng, 3, -2, 2), floats(rng, 3, -1, 1)
+        mean, variance = floats(rng, 3, 0.2, 0.8), floats(rng, 3, 0.05, 0.3)
+        f = random_neuron(rng, neuron, 3)
+        fields = {"src": Operand(src), "gamma": gamma, "beta": beta, "groups": 0, "epsilon": 0.0, "neuron": f}
+        fields |= {"mean": mean, "variance": variance}
+        value = normalized(values_of(src), *(each.astype(np.float64) for each in (mean, variance)), gamma, beta, 0.0, f)
+        yield row("Normalize", f"three bytes, {index}", fields, {"dst": (value, 4e-6)}, dst="float16")
+
+
 def moments_row(seed: int) -> Row:
     rng = np.random.default_rng(700000 + seed)
     large = seed % 20 == 0
@@ -271,19 +285,48 @@ def moments_row(seed: int) -> Row:
 
 def many_pixels() -> Iterator[Row]:
     """Yield statistics of many float16 values with a mean that is large relative to the spread."""
-    for c in (3, 8, 16):
-        rng = np.random.default_rng(790000 + c)
-        src = rng.uniform(7, 9, (4, 90, 80, c)).astype(np.float16)
+    for n, c in ((4, 3), (4, 8), (4, 16), (1, 8)):
+        rng = np.random.default_rng(790000 + c + (4 - n) * 100)
+        src = rng.uniform(7, 9, (n, 90, 80, c)).astype(np.float16)
         mean, variance = moments(values_of(src), 0)
         expected = {"mean": (mean, 2e-6), "variance": (variance, 1e-6)}
-        yield row("BatchMoments", f"many pixels, {c} channels", {"src": src}, expected)
+        yield row("BatchMoments", f"many pixels, {n} images, {c} channels", {"src": src}, expected)
         for groups in sorted({1, c}):
             mean, variance = moments(values_of(src), groups)
             gamma, beta = floats(rng, c, 0.5, 2), floats(rng, c, -1, 1)
             value = normalized(values_of(src), mean, variance, gamma, beta, 1e-3, NO_NEURON)
             fields = {"src": Operand(src), "gamma": gamma, "beta": beta, "groups": groups, "epsilon": 1e-3}
             wanted = {"mean": (mean.ravel(), 2e-6), "variance": (variance.ravel(), 1e-6), "dst": (value, 2e-5)}
-            yield row("Normalize", f"many pixels, {groups} groups of {c}", fields, wanted, "float16")
+            yield row("Normalize", f"many pixels, {n} images, {groups} groups of {c}", fields, wanted, "float16")
+
+
+def batches() -> Iterator[Row]:
+    """Yield normalizations of batches with known statistics, and their gradients, of an odd number of many pixels."""
+    for index, (c, neuron, dtype) in enumerate(
+        [(8, "none", "float16"), (16, "relu", "float16"), (12, "relu", "float32"), (72, "none", "float32")]
+    ):
+        rng = np.random.default_rng(640000 + index)
+        src, diff = (image(rng, (3, 29, 31, c), formats=dtype) for _ in range(2))
+        gamma, beta, mean = floats(rng, c, 0.5, 2), floats(rng, c, -1, 1), floats(rng, c, -1, 1)
+        f, variance, epsilon = random_neuron(rng, neuron, c), floats(rng, c, 0.5, 2), 1e-3
+        fields = {"src": Operand(src), "gamma": gamma, "beta": beta, "epsilon": epsilon, "neuron": f}
+        fields |= {"mean": mean, "variance": variance}
+        name, stored = f"batch of {c} channels, {neuron}, {dtype}", dtype if dtype == "float16" else ""
+        deviation = np.sqrt(variance.astype(np.float64) + epsilon)
+        z = (values_of(src) - mean) / deviation
+        y = z * gamma + beta
+        yield row("Normalize", name, fields | {"groups": 0}, {"dst": (activate(f, y), 4e-6)}, stored)
+        g = values_of(diff) * (np.where(y >= 0, 1, f["a"]) if neuron == "relu" else 1)
+        sums = {"diff_gamma": g * z, "diff_beta": g}
+        expected = {
+            key: (each.sum(axis=(0, 1, 2)), 2e-6 * np.abs(each).sum(axis=(0, 1, 2))) for key, each in sums.items()
+        }
+        yield row("BatchMomentsGradient", name, {"diff_dst": diff, **fields}, expected)
+        by_gamma, by_beta = floats(rng, c, -900, 900), floats(rng, c, -900, 900)
+        value = gamma * (g - (by_beta + z * by_gamma) / (src.size // c)) / deviation
+        fields |= {"diff_dst": Operand(diff), "groups": 0, "count": src.size // c}
+        fields |= {"diff_gamma": by_gamma, "diff_beta": by_beta}
+        yield row("NormalizeGradient", name, fields, {"diff_src": (value, 2e-5)}, stored)
 
 
 class Normalization:
@@ -459,8 +502,10 @@ def rows() -> Iterator[Row]:
     yield from map(lrn_gradient_row, range(150))
     yield many_lrn_gradients()
     yield from map(normalize_row, range(200))
+    yield from photographs()
     yield from map(moments_row, range(80))
     yield from many_pixels()
+    yield from batches()
     for seed in range(90):
         yield from batch_rows(seed)
     yield from map(image_row, range(90))

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from oracle.MPSCNNUpsampling import bilinear, nearest
+from oracle.MPSImageResampling import lanczos
+from oracle.MPSNNGridSample import grid_sample
 from oracle.MPSNNReshape import pad, reshape
 
-from .engine import Array, Random, chance, floats, image, pick, real, region, row, values_of, whole
+from .engine import Array, Random, chance, floats, image, operand, pick, real, region, row, values_of, whole
 from .finite_differences import gradient, over_images
 from .row_file import Row
 
@@ -137,6 +139,63 @@ def resample_gradient_row(seed: int, least: int = 1) -> Row:
     # At a nearly integral position, the adjacent pixel gets a share of 1e-15 or nothing.
     expected = {"diff_src": (region(value, first, wanted), region(magnitude, first, wanted) * 2e-6 + 1e-12)}
     return row("ResampleGradient", f"{kind} {edge} {seed}", fields, expected, pick(rng, ("", "float16", "unorm8")))
+
+
+def lanczos_row(seed: int) -> Row:
+    rng = np.random.default_rng(830000 + seed)
+    n, c, large = whole(rng, 1, 2), pick(rng, (1, 2, 3, 4, 16, 37, 64)), seed % 20 == 0
+    src = image(rng, (n, whole(rng, 1, 40 if large else 9), whole(rng, 1, 9), c), formats=MANY)
+    size = (whole(rng, 1, 12), whole(rng, 1, 30 if large else 12))
+    edge = pick(rng, EDGES[:2])
+    axes = {}
+    for i, axis in enumerate("hw"):
+        one = random_positions(rng, src.shape[1 + i], size[i])
+        one["numerator"] = abs(one["numerator"]) or 1.0
+        if chance(rng, 2):  # pixels are areas
+            one = {"numerator": float(src.shape[1 + i]), "denominator": float(size[i])}
+            one["start"] = 0.5 * one["numerator"] / one["denominator"] - 0.5
+        axes[axis] = one
+    x = values_of(src)
+    value = lanczos(x, positions(axes["h"], size[0]), positions(axes["w"], size[1]), *map(step, axes.values()), edge)
+    fields = {"src": src, "edge": EDGES.index(edge), **axes}
+    return row("Lanczos", f"{edge} {seed}", fields, {"dst": (value, 1e-5)}, pick(rng, RESULTS))
+
+
+def step(axis: Positions) -> float:
+    return axis["numerator"] / axis["denominator"]
+
+
+def grid_sample_row(seed: int) -> Row:
+    rng = np.random.default_rng(840000 + seed)
+    n, c, plain = whole(rng, 1, 2), pick(rng, (1, 3, 4, 16, 37, 300)), chance(rng, 2)
+    large = seed % 15 == 0
+    src = image(rng, (n, whole(rng, 1, 9), whole(rng, 1, 9), c), formats=MANY)
+    h, w = whole(rng, 1, 20 if large else 7), whole(rng, 1, 700 if seed % 30 == 0 and c < 5 else 7)
+    shape = (n, h, w, 2) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), 2)
+    grid = operand(rng, image(rng, shape, -2, 9, "float32 float32 float16"), h, w, plain)
+    start, adds, edge = (0, 0), chance(rng, 3), pick(rng, EDGES[:2])
+    if chance(rng, 3):
+        start = (whole(rng, -3, 3), whole(rng, -3, 3))
+    at = grid.seen(h, w, 2)
+    value = grid_sample(values_of(src), at[..., 1] + start[0], at[..., 0] + start[1], edge, adds)
+    fields = {
+        "src": src,
+        "grid": grid,
+        "edge": EDGES.index(edge),
+        "adds_position": adds,
+        "start_h": start[0],
+        "start_w": start[1],
+    }
+    return row("GridSample", f"{edge} {seed}", fields, {"dst": (value, 4e-6)}, pick(rng, RESULTS))
+
+
+def grid_sample_ends() -> Iterator[Row]:
+    """Positions far away and NaN; pixels of weight 0 are ignored, even if infinite."""
+    src = np.array([[1, np.inf], [3, 4]], np.float32).reshape(1, 2, 2, 1)
+    grid = np.array([[0, 0], [0, 1], [1e30, 1], [-1e30, 1], [np.nan, 1], [0, np.nan]], np.float32)
+    for edge, value in (("zero", (1, 3, 0, 0, 0, 0)), ("clamp", (1, 3, 4, 3, 3, 1))):
+        fields = {"src": src, "grid.view": grid.reshape(1, 1, 6, 2), "edge": EDGES.index(edge)}
+        yield row("GridSample", f"ends, {edge}", fields, {"dst": np.array(value, float).reshape(1, 1, 6, 1)})
 
 
 # -------------------------------------------------------------------------------------------------- reshape and pad
@@ -282,6 +341,9 @@ def rows() -> Iterator[Row]:
     yield from map(resample_gradient_row, range(200))
     for seed in range(200, 224):
         yield resample_gradient_row(seed, least=256)
+    yield from map(lanczos_row, range(120))
+    yield from map(grid_sample_row, range(120))
+    yield from grid_sample_ends()
     yield from map(reshape_row, range(100))
     yield from map(pad_row, range(160))
     yield from map(pad_gradient_row, range(200))

@@ -27,11 +27,13 @@ struct Recommendation {
   int reserved[4];
 };
 
-constexpr int kReal32 = 0, kReal16 = 2;                                      // cudaDataType
-constexpr int kCompute32 = 68, kComputeTf32 = 77;                            // cublasComputeType_t
-constexpr int kTransposed = 1;                                               // cublasOperation_t
-constexpr int kTransA = 3, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26;  // cublasLtMatmulDescAttributes_t
-constexpr int kMaxWorkspaceBytes = 1;                                        // cublasLtMatmulPreferenceAttributes_t
+constexpr int kReal32 = 0, kReal16 = 2;            // cudaDataType
+constexpr int kCompute32 = 68, kComputeTf32 = 77;  // cublasComputeType_t
+constexpr int kTransposed = 1;                     // cublasOperation_t
+constexpr int kTransA = 3, kTransB = 4, kEpilogue = 7, kBiasPointer = 8,
+              kBiasType = 26;                   // cublasLtMatmulDescAttributes_t
+constexpr int kMaxWorkspaceBytes = 1;           // cublasLtMatmulPreferenceAttributes_t
+constexpr int kMinAlignments[] = {5, 6, 7, 8};  // the same: of A, B, C, D; 256 if not set
 constexpr std::uint32_t kEpilogueDefault = 1, kEpilogueRelu = 2, kEpilogueBias = 4;
 
 struct Api {
@@ -92,17 +94,18 @@ class Matrices {
     const bool is_tf32 = p.format == Format::float32 && p.reduced_precision;
     Api::expect(api().create_desc(&desc, is_tf32 ? kComputeTf32 : kCompute32, kReal32), "cublasLtMatmulDescCreate");
     const int transposed = kTransposed;
-    set(kTransA, transposed);
+    set(p.sums_rows ? kTransB : kTransA, transposed);
     std::uint32_t epilogue = (p.has_bias ? kEpilogueBias : 0u) | (p.has_relu ? kEpilogueRelu : 0u);
     if (!epilogue) epilogue = kEpilogueDefault;
     set(kEpilogue, epilogue);
     if (p.has_bias) set(kBiasType, type);
     const auto n = static_cast<std::uint64_t>(p.n), m = static_cast<std::uint64_t>(p.m),
                k = static_cast<std::uint64_t>(p.k);
-    layout(&a, type, k, n, p.b_stride);
-    layout(&b, type, k, m, p.a_stride);
-    layout(&c, type, n, m, p.c_stride ? p.c_stride : p.d_stride);
-    layout(&d, type, n, m, p.d_stride);
+    const int result_type = p.sums_rows ? kReal32 : type;
+    layout(&a, type, p.sums_rows ? n : k, p.sums_rows ? k : n, p.b_stride);
+    layout(&b, type, p.sums_rows ? m : k, p.sums_rows ? k : m, p.a_stride);
+    layout(&c, result_type, n, m, p.c_stride ? p.c_stride : p.d_stride);
+    layout(&d, result_type, n, m, p.d_stride);
   }
   ~Matrices() {
     for (const Layout each : {a, b, c, d})
@@ -162,12 +165,14 @@ std::string Product::key() const {
   std::string text;
   for (const std::int64_t value :
        {static_cast<std::int64_t>(format), std::int64_t{reduced_precision}, m, n, k, a_stride, b_stride, c_stride,
-        d_stride, std::int64_t{has_bias}, std::int64_t{has_relu}})
+        d_stride, std::int64_t{has_bias}, std::int64_t{has_relu}, std::int64_t{sums_rows}})
     text += std::to_string(value) + ' ';
   return text;
 }
 
-bool has_cublaslt() { return api_or_null() != nullptr; }
+bool has_cublaslt(const Gpu& gpu) {
+  return Library::find_for(LibraryName::cublaslt, gpu.driver().is_host) && api_or_null();
+}
 std::string cublaslt_version() { return std::to_string(api().version()); }
 
 std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Product& product, std::size_t count) {
@@ -178,6 +183,8 @@ std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Product& pro
   Api::expect(api().create_preference(&preference), "cublasLtMatmulPreferenceCreate");
   const Matrices matrices(product);
   api().set_preference(preference, kMaxWorkspaceBytes, &kMaxWorkspace, sizeof kMaxWorkspace);
+  constexpr std::uint32_t kAlignment = 16;  // of images
+  for (const int each : kMinAlignments) api().set_preference(preference, each, &kAlignment, sizeof kAlignment);
   const int status = api().heuristic(api().handle, matrices.desc, matrices.a, matrices.b, matrices.c, matrices.d,
                                      preference, static_cast<int>(count), found.data(), &found_count);
   api().destroy_preference(preference);

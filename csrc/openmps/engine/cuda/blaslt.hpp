@@ -20,6 +20,9 @@ struct Product {
   std::int64_t m = 1, n = 1, k = 1;
   std::int64_t a_stride = 1, b_stride = 1, c_stride = 0, d_stride = 1;  ///< in values; c_stride 0: no c
   bool has_bias = false, has_relu = false;
+  /// d[m][n] = sum_k a[k][m] * b[k][n] instead, rows of m and n values that are `stride` apart; d is float32. No bias,
+  /// c and relu.
+  bool sums_rows = false;
 
   std::string key() const;
 };
@@ -36,7 +39,7 @@ class ProductPlan {
   virtual std::string saved() const = 0;
 };
 
-bool has_cublaslt();
+bool has_cublaslt(const Gpu& gpu);
 std::string cublaslt_version();
 
 /// Return up to `count` plans that the heuristic recommends, the best first.

@@ -5,18 +5,22 @@
 #include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/convolution.hpp"
 #include "engine/cuda/kernels/conv_depthwise.hpp"
+#include "engine/cuda/kernels/conv_depthwise_5x5.hpp"
+#include "engine/cuda/kernels/conv_depthwise_any.hpp"
+#include "engine/cuda/kernels/conv_depthwise_weights.hpp"
 
 namespace openmps::cuda {
 namespace {
 
-constexpr i64 kThreadsPerProcessor = 2048;
+constexpr i64 kThreadsPerProcessor = 1024;
 constexpr i64 kMaxExtent = 1 << 28;  // coordinates have 32 bits
 
 /// Adjacent channels and columns of a thread, as in the kernels.
 struct Shape {
   i64 lanes, columns;
 };
-Shape shape_of(i64 kernel, i64 stride) { return {kernel == 3 ? 4 : 2, stride == 1 ? 4 : 2}; }
+constexpr i64 kNarrowColumns = 2;
+Shape shape_of(i64 kernel, i64 stride) { return {kernel == 3 ? 4 : 2, kernel == 3 && stride == 1 ? 4 : 2}; }
 
 const char* why_not(const ConvWeights& weights, const Window& w, i64 stride_h, i64 stride_w) {
   if (weights.in_channels_per_group != 1 || weights.groups != weights.out_channels) return "not depth-wise";
@@ -48,22 +52,40 @@ bool is_far(const Window& w) {
   return w.start_h < -kMaxExtent || w.start_h > kMaxExtent || w.start_w < -kMaxExtent || w.start_w > kMaxExtent;
 }
 
-/// Fill in how the threads divide the results, and launch.
-void launch(Work& work, depthwise::DepthwiseArgs& args, i64 kernel, i64 stride) {
-  const auto [lanes, columns] = shape_of(kernel, stride);
+/// Divide the results among threads, each with `columns` columns. Return how many threads can be used at most.
+i64 divide(depthwise::DepthwiseArgs& args, i64 lanes, i64 columns, i64 wanted) {
   const View& dst = args.dst;
   args.columns = (dst.w + columns - 1) / columns;
-  // Long strips read few rows twice; short ones keep all multiprocessors busy.
-  const i64 threads_of_strip = dst.n * args.columns * (dst.c / lanes);
-  const i64 wanted = work.gpu().processors() * kThreadsPerProcessor;
-  args.strips = std::clamp<i64>((wanted + threads_of_strip - 1) / threads_of_strip, 1, (dst.h + 3) / 4);
+  // Long strips read few rows twice; short ones keep all multiprocessors busy. With few threads, the time is that of
+  // the loads of one thread, one row after the other: strips of one row have the fewest.
+  const i64 threads_of_strip = dst.n * args.columns * (dst.c / lanes), rows = 4;
+  const bool is_small = threads_of_strip * ((dst.h + rows - 1) / rows) < wanted / 4;
+  const i64 most = is_small ? dst.h : (dst.h + rows - 1) / rows;
+  args.strips = std::clamp<i64>((wanted + threads_of_strip - 1) / threads_of_strip, 1, most);
   args.rows = (dst.h + args.strips - 1) / args.strips;
   args.strips = (dst.h + args.rows - 1) / args.rows;
-  const auto& chosen = kernel == 3
-                           ? stride == 1 ? depthwise::conv_depthwise_3x3 : depthwise::conv_depthwise_3x3_stride_2
-                       : stride == 1 ? depthwise::conv_depthwise_5x5
-                                     : depthwise::conv_depthwise_5x5_stride_2;
-  work.launch(chosen, args, threads_of_strip * args.strips, {&args.src, &args.dst});
+  return threads_of_strip * most;
+}
+
+/// Choose a kernel, and launch.
+void launch(Work& work, depthwise::DepthwiseArgs& args, i64 kernel, i64 stride) {
+  using namespace depthwise::three;
+  using namespace depthwise::five;
+  using namespace depthwise::any;
+  const bool is_any = args.clamps || !is_clip(args.neuron.type, args.neuron.a);
+  const auto [lanes, columns] = shape_of(kernel, stride);
+  const i64 wanted = work.gpu().processors() * kThreadsPerProcessor;
+  const i64 threads = divide(args, lanes, columns, wanted);
+  const auto& usual = kernel == 3   ? stride == 1 ? (is_any ? conv_depthwise_any_3x3 : conv_depthwise_3x3)
+                                      : is_any    ? conv_depthwise_any_3x3_stride_2
+                                                  : conv_depthwise_3x3_stride_2
+                      : stride == 1 ? (is_any ? conv_depthwise_any_5x5 : conv_depthwise_5x5)
+                      : is_any      ? conv_depthwise_any_5x5_stride_2
+                                    : conv_depthwise_5x5_stride_2;
+  const bool is_narrow = &usual == &conv_depthwise_3x3 && threads < wanted;
+  if (is_narrow) divide(args, lanes, kNarrowColumns, wanted);
+  work.launch(is_narrow ? conv_depthwise_3x3_narrow : usual, args,
+              args.dst.n * args.columns * (args.dst.c / lanes) * args.strips, {&args.src, &args.dst});
 }
 
 }  // namespace
@@ -125,17 +147,17 @@ const char* run_conv_weights_depthwise(const WeightsCall<ConvGradientProblem>& c
   // Few rows per split, as the sums of a thread are float; not too few, as each split writes all partial sums.
   constexpr i64 kPixels = 128;
   const Splits splits = split_rows(p, work, threads, (kPixels + p.diff_dst.w - 1) / p.diff_dst.w);
-  const depthwise::DepthwiseWeightsArgs args{.diff_dst = work.view(p.diff_dst),
-                                             .src = work.view(p.src),
-                                             .start_h = w.start_h,
-                                             .start_w = w.start_w,
-                                             .clamps = w.edge == Edge::clamp,
-                                             .rows = splits.weights_rows,
-                                             .partials = splits.weights_partials};
-  const auto& chosen =
-      kernel == 3 ? stride == 1 ? depthwise::conv_depthwise_weights_3x3 : depthwise::conv_depthwise_weights_3x3_stride_2
-      : stride == 1 ? depthwise::conv_depthwise_weights_5x5
-                    : depthwise::conv_depthwise_weights_5x5_stride_2;
+  const depthwise::gradient::DepthwiseWeightsArgs args{.diff_dst = work.view(p.diff_dst),
+                                                       .src = work.view(p.src),
+                                                       .start_h = w.start_h,
+                                                       .start_w = w.start_w,
+                                                       .clamps = w.edge == Edge::clamp,
+                                                       .rows = splits.weights_rows,
+                                                       .partials = splits.weights_partials};
+  const auto& chosen = kernel == 3   ? stride == 1 ? depthwise::gradient::conv_depthwise_weights_3x3
+                                                   : depthwise::gradient::conv_depthwise_weights_3x3_stride_2
+                       : stride == 1 ? depthwise::gradient::conv_depthwise_weights_5x5
+                                     : depthwise::gradient::conv_depthwise_weights_5x5_stride_2;
   work.launch(chosen, args, splits.weights * threads, {&args.diff_dst, &args.src});
   finish_weights(p, work, splits, true);
   return nullptr;

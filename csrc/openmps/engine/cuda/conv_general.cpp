@@ -5,6 +5,7 @@
 #include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/convolution.hpp"
 #include "engine/cuda/kernels/convolution.hpp"
+#include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -126,6 +127,9 @@ const char* run_weights(const ConvGradientProblem& p, Work& work, bool transpose
   return nullptr;
 }
 
+/// Return how many channels a thread sums for the gradient by the bias.
+i64 lanes_of_bias(const View& diff_dst) { return why_no_vectors({&diff_dst}) ? 1 : lanes_in_vector(diff_dst); }
+
 /// sums = the sums of their partial sums.
 void add_up(Work& work, const convolution::SumArgs& args) {
   work.launch(args.splits > kFewSplits ? convolution::conv_add_many : convolution::conv_add_few, args, args.count);
@@ -143,7 +147,10 @@ Splits split_rows(const ConvGradientProblem& p, Work& work, i64 threads, i64 lea
   Splits splits;
   const i64 weights = p.diff_weights.memory ? static_cast<i64>(p.weights->values.size()) : 0, outputs = p.diff_dst.c;
   if (weights) splits.weights_rows = rows_for(threads, weights), splits.weights = count(splits.weights_rows);
-  if (p.diff_bias.memory) splits.bias_rows = rows_for(outputs, outputs), splits.bias = count(splits.bias_rows);
+  if (p.diff_bias.memory) {
+    splits.bias_rows = rows_for(outputs / lanes_of_bias(work.view(p.diff_dst)), outputs);
+    splits.bias = count(splits.bias_rows);
+  }
   const std::size_t floats = static_cast<std::size_t>(splits.weights * weights + splits.bias * outputs);
   if (floats == 0) return splits;
   splits.weights_partials = {work.scratch(floats * sizeof(float))};
@@ -164,7 +171,9 @@ void finish_weights(const ConvGradientProblem& p, Work& work, const Splits& spli
   if (!p.diff_bias.memory) return;
   const convolution::BiasArgs args{
       .diff_dst = work.view(p.diff_dst), .rows = splits.bias_rows, .partials = splits.bias_partials};
-  work.launch(convolution::conv_bias, args, splits.bias * p.diff_dst.c, {&args.diff_dst});
+  const i64 lanes = lanes_of_bias(args.diff_dst);
+  work.launch(lanes > 1 ? convolution::conv_bias_vectors : convolution::conv_bias, args,
+              splits.bias * (p.diff_dst.c / lanes), {&args.diff_dst});
   add_up(work, {.partials = {splits.bias_partials.address},
                 .sums = work.values(p.diff_bias),
                 .splits = splits.bias,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/conv_weights.hpp"
 
-#include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
-#include "engine/shared/half.hpp"
+#include "engine/cuda/families.hpp"
+#include "engine/cuda/kernels/conv_product.hpp"
+#include "engine/cuda/kernels/layout.hpp"
+#include "engine/failure.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -25,6 +26,41 @@ std::unique_ptr<GpuBlock> copied(Gpu& gpu, const T* values, std::size_t count) {
 
 }  // namespace
 
+/// A block that a stream fills. Other threads wait for it before they use it.
+class GpuWeights::Copy {
+ public:
+  Copy(Gpu& gpu, std::unique_ptr<GpuBlock> block, Stream stream)
+      : gpu_(gpu), block_(std::move(block)), stream_(stream) {
+    if (!stream_) return;  // it is filled
+    const Driver& driver = gpu_.driver();
+    driver.check(driver.create_event(&filled_, kPlainEvent), "cuEventCreate");
+    driver.check(driver.record_event(filled_, stream_), "cuEventRecord");
+  }
+  ~Copy() {
+    if (filled_) gpu_.driver().destroy_event(filled_);
+  }
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+
+  Address address() const { return block_->address(); }
+  /// Wait for the block, unless `stream` fills it.
+  void wait(Stream stream) const {
+    if (filled_ && stream != stream_)
+      gpu_.driver().check(gpu_.driver().synchronize_event(filled_), "cuEventSynchronize");
+  }
+  void download(float* to, std::size_t count) const {
+    const Driver& driver = gpu_.current();
+    wait(nullptr);
+    driver.check(driver.copy_to_host(to, address(), count * sizeof(float)), "cuMemcpyDtoH");
+  }
+
+ private:
+  Gpu& gpu_;
+  const std::unique_ptr<GpuBlock> block_;
+  const Stream stream_;
+  Event filled_ = nullptr;
+};
+
 GpuWeights& GpuWeights::of(Gpu& gpu, const ConvWeights& weights) {
   const std::string key = "cuda " + std::to_string(reinterpret_cast<std::uintptr_t>(&gpu));
   const std::lock_guard lock(weights.cache.mutex);
@@ -33,73 +69,138 @@ GpuWeights& GpuWeights::of(Gpu& gpu, const ConvWeights& weights) {
   return *static_cast<GpuWeights*>(entry.get());
 }
 
-Pointer<const float> GpuWeights::values(const ConvWeights& weights) {
-  const std::lock_guard lock(mutex_);
-  if (!values_) values_ = copied(gpu_, weights.values.data(), weights.values.size());
-  return {values_->address()};
+GpuWeights::Key GpuWeights::key_of_values(const ConvWeights& weights) {
+  return {Form::weights, weights.in_channels_per_group, Format::float32};
 }
 
+/// Fill a copy on the calling thread's stream from float32 values in the order of ConvWeights.
+std::shared_ptr<GpuWeights::Copy> GpuWeights::made(Work& work, const ConvWeights& weights, const Key& key,
+                                                   Address from) {
+  const i64 inputs = weights.in_channels_per_group, taps = weights.kernel_h * weights.kernel_w;
+  const i64 outputs = weights.out_channels, of_group = outputs / weights.groups;
+  if (key.form == Form::packed || key.form == Form::packed_shifted) {
+    const auto divided_up = [](i64 a, i64 b) { return (a + b - 1) / b; };
+    product::PackWeightsArgs args{.from = {from},
+                                  .to = {},
+                                  .outputs = outputs,
+                                  .rows = weights.kernel_h,
+                                  .own = weights.kernel_w * inputs,
+                                  .row_terms = key.channels,
+                                  .before = key.form == Form::packed_shifted ? 1 : 0,
+                                  .chunks = divided_up(weights.kernel_h * key.channels, product::kTerms)};
+    const i64 vectors = divided_up(outputs, product::kOutputs) * args.chunks * product::kColumnTiles * 32;
+    auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(vectors) * sizeof(product::Halves8));
+    args.to = {block->address()};
+    work.launch(product::pack_weights, args, vectors);
+    return std::make_shared<Copy>(gpu_, std::move(block), work.stream());
+  }
+  layout::ArrangeWeightsArgs args{.from = {from}, .to = {}, .format = key.format};
+  i64 count = taps * outputs * inputs;
+  switch (key.form) {
+    case Form::weights:
+      args.extents = {1, 1, key.channels}, args.known = inputs, args.strides = {inputs, 0, 0, 1};
+      count = taps * outputs * key.channels;
+      break;
+    case Form::outputs_last:
+      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {1, 0, 0, taps * inputs};
+      break;
+    case Form::transposed:
+      args.extents = {inputs, taps, of_group}, args.known = of_group;
+      args.first = (taps - 1) * inputs, args.strides = {of_group * taps * inputs, 1, -inputs, taps * inputs};
+      break;
+    case Form::bias:
+      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {0, 0, 0, 1};
+      count = outputs;
+      break;
+  }
+  auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(count) * size_of(key.format));
+  args.to = {block->address()};
+  work.launch(layout::arrange_weights, args, count);
+  return std::make_shared<Copy>(gpu_, std::move(block), work.stream());
+}
+
+Address GpuWeights::copy(const ConvWeights& weights, const Key& key) {
+  Work& work = gpu_.work();
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Copy>& result = copies_[key];
+  if (result) {
+    result->wait(work.stream());
+    return result->address();
+  }
+  if (work.is_recording()) throw EngineError(FailureCode::internal, "a recorded convolution has not run before.");
+  const bool is_bias = key.form == Form::bias;
+  const Floats& floats = is_bias ? weights.bias : weights.values;
+  const Key as_given = is_bias ? Key{Form::bias, 0, Format::float32} : key_of_values(weights);
+  if (key == as_given) {
+    result = std::make_shared<Copy>(gpu_, copied(gpu_, floats.data(), floats.size()), nullptr);
+  } else if (const auto found = copies_.find(as_given); found != copies_.end() && found->second) {
+    found->second->wait(work.stream());
+    result = made(work, weights, key, found->second->address());
+  } else {
+    const std::unique_ptr<GpuBlock> given = copied(gpu_, floats.data(), floats.size());
+    result = made(work, weights, key, given->address());
+    work.synchronize();
+  }
+  return result->address();
+}
+
+void GpuWeights::load(const ConvWeights& weights, Pointer<const float> values, Pointer<const float> bias,
+                      bool round_to_half) {
+  Work& work = gpu_.work();
+  const std::lock_guard lock(mutex_);
+  const auto take = [&](const Key& key, const Floats& floats, Address from, bool rounds) {
+    const std::size_t count = floats.size();
+    auto block = std::make_unique<GpuBlock>(gpu_, count * sizeof(float));
+    if (rounds)
+      work.launch(layout::round_weights, {{from}, {block->address()}}, static_cast<i64>(count));
+    else
+      work.copy(block->address(), from, count * sizeof(float));
+    const auto copy = std::make_shared<Copy>(gpu_, std::move(block), work.stream());
+    copies_[key] = copy;
+    floats.leave([copy, count](float* to) { copy->download(to, count); });
+  };
+  take(key_of_values(weights), weights.values, values.address, round_to_half);
+  if (!weights.bias.empty()) take({Form::bias, 0, Format::float32}, weights.bias, bias.address, false);
+}
+
+Pointer<const float> GpuWeights::values(const ConvWeights& weights) { return {copy(weights, key_of_values(weights))}; }
 Pointer<const std::uint16_t> GpuWeights::halves(const ConvWeights& weights) {
-  const std::lock_guard lock(mutex_);
-  if (!halves_) {
-    std::vector<std::uint16_t> halves(weights.values.size());
-    const float* const values = weights.values.data();
-    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = float_to_half(values[i]);
-    halves_ = copied(gpu_, halves.data(), halves.size());
-  }
-  return {halves_->address()};
+  return {padded(weights, weights.in_channels_per_group, Format::float16)};
 }
-
 Pointer<const float> GpuWeights::outputs_last(const ConvWeights& weights) {
-  const std::lock_guard lock(mutex_);
-  if (!outputs_last_) {
-    const auto outputs = static_cast<std::size_t>(weights.out_channels), rest = weights.values.size() / outputs;
-    std::vector<float> turned(weights.values.size());
-    const float* const values = weights.values.data();
-    constexpr std::size_t kTile = 16;  // a line of the cache
-    for (std::size_t first = 0; first < rest; first += kTile)
-      for (std::size_t o = 0; o < outputs; ++o)
-        for (std::size_t k = first; k < std::min(first + kTile, rest); ++k)
-          turned[k * outputs + o] = values[o * rest + k];
-    outputs_last_ = copied(gpu_, turned.data(), turned.size());
-  }
-  return {outputs_last_->address()};
+  return {copy(weights, {Form::outputs_last, 0, Format::float32})};
 }
-
 Address GpuWeights::padded(const ConvWeights& weights, std::int64_t channels, Format format) {
-  const std::int64_t own = weights.in_channels_per_group;
-  if (channels == own) return format == Format::float16 ? halves(weights).address : values(weights).address;
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<GpuBlock>& block = padded_[{channels, format}];
-  if (!block) {
-    const std::size_t count = weights.values.size() / static_cast<std::size_t>(own);
-    const auto from = static_cast<std::size_t>(own), to = static_cast<std::size_t>(channels);
-    std::vector<float> floats(count * to);
-    std::vector<std::uint16_t> halves(format == Format::float16 ? floats.size() : 0);
-    for (std::size_t i = 0; i < count; ++i) std::copy_n(weights.values.data() + i * from, from, floats.data() + i * to);
-    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = float_to_half(floats[i]);
-    block = format == Format::float16 ? copied(gpu_, halves.data(), halves.size())
-                                      : copied(gpu_, floats.data(), floats.size());
-  }
-  return block->address();
+  return copy(weights, {Form::weights, channels, format});
 }
-
-Pointer<const std::uint16_t> GpuWeights::half_bias(const ConvWeights& weights) {
-  if (weights.bias.empty()) return {};
-  const std::lock_guard lock(mutex_);
-  if (!half_bias_) {
-    std::vector<std::uint16_t> halves(weights.bias.size());
-    for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = float_to_half(weights.bias[i]);
-    half_bias_ = copied(gpu_, halves.data(), halves.size());
-  }
-  return {half_bias_->address()};
+Address GpuWeights::transposed(const ConvWeights& weights, Format format) {
+  return copy(weights, {Form::transposed, 0, format});
 }
-
+Address GpuWeights::packed(const ConvWeights& weights, std::int64_t row_terms, bool shifted) {
+  return copy(weights, {shifted ? Form::packed_shifted : Form::packed, row_terms, Format::float16});
+}
 Pointer<const float> GpuWeights::bias(const ConvWeights& weights) {
-  if (weights.bias.empty()) return {};
-  const std::lock_guard lock(mutex_);
-  if (!bias_) bias_ = copied(gpu_, weights.bias.data(), weights.bias.size());
-  return {bias_->address()};
+  return {weights.bias.empty() ? 0 : copy(weights, {Form::bias, 0, Format::float32})};
+}
+Pointer<const std::uint16_t> GpuWeights::half_bias(const ConvWeights& weights) {
+  return {weights.bias.empty() ? 0 : copy(weights, {Form::bias, 0, Format::float16})};
+}
+
+namespace {
+
+const char* run_load_weights(const Call<LoadWeightsProblem>& call) {
+  const auto& [p, work] = call;
+  GpuWeights::of(work.gpu(), *p.weights)
+      .load(*p.weights, {work.values(p.values).address}, {work.values(p.bias).address}, p.round_to_half);
+  return nullptr;
+}
+constexpr Implementation<Call<LoadWeightsProblem>> kLoads[] = {{"cuda_load_weights", run_load_weights}};
+const ImplementationNames kLoadNames(kLoads);
+
+}  // namespace
+
+bool solve(const LoadWeightsProblem& problem, Work& work) {
+  return try_first("load_weights", kLoads, Call<LoadWeightsProblem>{problem, work});
 }
 
 Pointer<const std::uint32_t> constant_words(Gpu& gpu, const std::shared_ptr<const std::vector<std::uint32_t>>& words) {

@@ -6,12 +6,13 @@ namespace {
 
 /// In order: the first that does not decline runs. The loops at the end accept everything.
 constexpr Implementation<Call<ConvProblem>> kConvolutions[] = {
-    {"cuda_conv_depthwise", run_conv_depthwise},
-    {"cuda_conv_tuned", run_conv_tuned},
-    {"cuda_conv_loop", run_conv_loop},
+    {"cuda_conv_depthwise", run_conv_depthwise}, {"cuda_conv_tuned", run_conv_tuned},
+    {"cuda_conv_stem", run_conv_stem},           {"cuda_conv_product", run_conv_product},
+    {"cuda_conv_windows", run_conv_windows},     {"cuda_conv_loop", run_conv_loop},
 };
 const ImplementationNames kConvolutionNames(kConvolutions);
 constexpr Implementation<Call<TransposeProblem>> kTransposes[] = {
+    {"cuda_transpose_tuned", run_transpose_tuned},
     {"cuda_transpose_loop", run_transpose_loop},
 };
 const ImplementationNames kTransposeNames(kTransposes);
@@ -24,16 +25,19 @@ constexpr Implementation<DataCall<ConvGradientProblem>> kConvData[] = {
 const ImplementationNames kConvDataNames(kConvData);
 constexpr Implementation<WeightsCall<ConvGradientProblem>> kConvWeights[] = {
     {"cuda_conv_weights_depthwise", run_conv_weights_depthwise},
+    {"cuda_conv_weights_patches", run_conv_weights_patches},
     {"cuda_conv_weights_tuned", run_conv_weights_tuned},
     {"cuda_conv_weights_loop", run_conv_weights_loop},
 };
 const ImplementationNames kConvWeightsNames(kConvWeights);
 
 constexpr Implementation<DataCall<TransposeGradientProblem>> kTransposeData[] = {
+    {"cuda_transpose_data_tuned", run_transpose_data_tuned},
     {"cuda_transpose_data_loop", run_transpose_data_loop},
 };
 const ImplementationNames kTransposeDataNames(kTransposeData);
 constexpr Implementation<WeightsCall<TransposeGradientProblem>> kTransposeWeights[] = {
+    {"cuda_transpose_weights_tuned", run_transpose_weights_tuned},
     {"cuda_transpose_weights_loop", run_transpose_weights_loop},
 };
 const ImplementationNames kTransposeWeightsNames(kTransposeWeights);

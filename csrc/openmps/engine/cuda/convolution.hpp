@@ -19,10 +19,29 @@ struct WeightsCall {
   Work& work;
 };
 
-// conv_tuned.cpp: cuDNN and cuBLASLt, float16 and float32. Every shape is timed once.
+/// Convolutions of at most that many products are left to loops, whose weights are float32: they take some
+/// microseconds.
+constexpr i64 kFewProducts = 1 << 20;
+
+// conv_product.cpp: float16 on tensor cores, weights rounded to float16.
+const char* run_conv_product(const Call<ConvProblem>& call);
+const char* run_conv_windows(const Call<ConvProblem>& call);
+const char* run_conv_stem(const Call<ConvProblem>& call);
+/// Return those of their kernels that may be the fastest; valid as long as the call is.
+std::vector<struct OwnKernel> own_kernels(const Call<ConvProblem>& call);
+
+// conv_tuned.cpp: the fastest of cuDNN, cuBLASLt and our own kernels for tensor cores, float16 and float32.
 const char* run_conv_tuned(const Call<ConvProblem>& call);
 const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call);
 const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call);
+
+// conv_patches.cpp: few channels, as products of cuBLASLt or cuDNN.
+const char* run_conv_weights_patches(const WeightsCall<ConvGradientProblem>& call);
+
+// transpose_tuned.cpp: cuDNN, one format, float16 or float32.
+const char* run_transpose_tuned(const Call<TransposeProblem>& call);
+const char* run_transpose_data_tuned(const DataCall<TransposeGradientProblem>& call);
+const char* run_transpose_weights_tuned(const WeightsCall<TransposeGradientProblem>& call);
 
 // conv_general.cpp: any window, any format. They accept everything.
 const char* run_conv_loop(const Call<ConvProblem>& call);

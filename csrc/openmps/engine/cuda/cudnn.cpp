@@ -148,10 +148,10 @@ class Descriptor {
 };
 
 Descriptor tensor(std::int64_t uid, Format format, const ConvGraph::Extents& extents, const ConvGraph::Extents& strides,
-                  bool is_virtual = false, bool is_by_value = false) {
+                  std::int64_t alignment = 16, bool is_virtual = false, bool is_by_value = false) {
   Descriptor result(kTensor);
   const int type = format == Format::float16 ? kDataHalf : kDataFloat;
-  result.set(900, kInt64, std::int64_t{is_by_value ? 4 : 16});  // BYTE_ALIGNMENT
+  result.set(900, kInt64, alignment);  // BYTE_ALIGNMENT
   result.set(901, kDataType, type);
   result.set(902, kInt64, 4, extents.data());
   result.set(903, kInt64, 4, strides.data());
@@ -181,10 +181,10 @@ class Builder {
     convolution.finalize("convolution");
 
     const bool has_more = g.has_bias || g.has_addend || g.neuron != NeuronType::none || g.after != NeuronType::none;
-    const std::size_t x = keep(tensor(kX, g.format, g.x, g.x_strides));
+    const std::size_t x = keep(tensor(kX, g.format, g.x, g.x_strides, g.alignment));
     const Format weights = g.kind == Kind::weights ? g.weights_format : g.format;
     const std::size_t w = keep(tensor(kW, weights, g.w, g.w_strides));
-    current_ = has_more ? next_virtual() : keep(tensor(kY, g.format, g.y, g.y_strides));
+    current_ = has_more ? next_virtual() : keep(tensor(kY, g.format, g.y, g.y_strides, g.alignment));
     const int first = g.kind == Kind::forward ? 700 : g.kind == Kind::data ? 706 : 712;  // ALPHA, BETA, CONV_DESC, ...
     Descriptor operation(g.kind == Kind::forward ? kForwardOperation
                          : g.kind == Kind::data  ? kDataOperation
@@ -202,7 +202,8 @@ class Builder {
     // cuDNN's compiled engines know the sum before the bias.
     const bool addend_first = g.has_addend && g.neuron == NeuronType::none;
     if (addend_first)
-      combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides)), !g.has_bias && g.after == NeuronType::none);
+      combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides, g.alignment)),
+              !g.has_bias && g.after == NeuronType::none);
     if (g.has_bias) {
       const ConvGraph::Extents extents{1, g.y[1], 1, 1}, strides{g.y[1], 1, g.y[1], g.y[1]};
       const std::size_t bias = keep(tensor(kBias, g.format, extents, strides));
@@ -211,7 +212,7 @@ class Builder {
     }
     activate(g.neuron, g.neuron_a, kLimit, !g.has_addend && g.after == NeuronType::none);
     if (g.has_addend && !addend_first)
-      combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides)), g.after == NeuronType::none);
+      combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides, g.alignment)), g.after == NeuronType::none);
     activate(g.after, g.after_a, kAfterLimit, true);
 
     Descriptor result(kOperationGraph);
@@ -228,9 +229,9 @@ class Builder {
     kept_.push_back(std::move(descriptor));
     return kept_.size() - 1;
   }
-  std::size_t next_virtual() { return keep(tensor(uid_++, Format::float32, graph_.y, graph_.y_strides, true)); }
+  std::size_t next_virtual() { return keep(tensor(uid_++, Format::float32, graph_.y, graph_.y_strides, 16, true)); }
   std::size_t result(bool is_last) {
-    return is_last ? keep(tensor(kY, graph_.format, graph_.y, graph_.y_strides)) : next_virtual();
+    return is_last ? keep(tensor(kY, graph_.format, graph_.y, graph_.y_strides, graph_.alignment)) : next_virtual();
   }
   void add_operation(Descriptor pointwise, const std::size_t* second, bool is_last) {
     pointwise.finalize("pointwise");
@@ -256,16 +257,12 @@ class Builder {
   void activate(NeuronType type, float a, std::int64_t limit_uid, bool is_last) {
     switch (type) {
       case NeuronType::none: return;
-      case NeuronType::relu: {
-        Descriptor relu = pointwise(kRelu);
-        if (a != 0) relu.set(5, kDouble, static_cast<double>(a));  // RELU_LOWER_CLIP_SLOPE
-        return add_operation(std::move(relu), nullptr, is_last);
-      }
+      case NeuronType::relu: return add_operation(pointwise(kRelu), nullptr, is_last);
       case NeuronType::relun: {
         // An upper clip of RELU_FWD makes the heuristic choose engines that are 30 times slower.
         add_operation(pointwise(kRelu), nullptr, false);
         const ConvGraph::Extents one{1, 1, 1, 1};
-        return combine(kMin, keep(tensor(limit_uid, Format::float32, one, one, false, true)), is_last);
+        return combine(kMin, keep(tensor(limit_uid, Format::float32, one, one, 4, false, true)), is_last);
       }
       case NeuronType::sigmoid: return add_operation(pointwise(kSigmoid), nullptr, is_last);
       case NeuronType::tanh: return add_operation(pointwise(kTanh), nullptr, is_last);
@@ -391,7 +388,7 @@ std::string ConvGraph::key() const {
   for (const Extents& each : {x, x_strides, w, w_strides, y, y_strides, addend_strides})
     for (const std::int64_t value : each) put(value);
   for (const auto& each : {pad_before, pad_after, stride, dilation}) put(each[0]), put(each[1]);
-  put(static_cast<int>(has_bias)), put(static_cast<int>(has_addend));
+  put(alignment), put(static_cast<int>(has_bias)), put(static_cast<int>(has_addend));
   put(static_cast<int>(neuron)), put(static_cast<int>(after));
   put(neuron_a), put(neuron_b), put(after_a), put(after_b);
   return text;
@@ -400,7 +397,8 @@ std::string ConvGraph::key() const {
 bool cudnn_has(const Neuron& neuron, Format format) {
   switch (neuron.type) {
     case NeuronType::none: return true;
-    case NeuronType::relu: return true;
+    // A slope is known only to engines that compile their kernels, which takes seconds.
+    case NeuronType::relu: return neuron.a == 0;
     case NeuronType::relun: return neuron.a == 0;
     // The others use fast approximations.
     case NeuronType::sigmoid:
@@ -411,7 +409,7 @@ bool cudnn_has(const Neuron& neuron, Format format) {
   }
 }
 
-bool has_cudnn() { return api_or_null() != nullptr; }
+bool has_cudnn(const Gpu& gpu) { return Library::find_for(LibraryName::cudnn, gpu.driver().is_host) && api_or_null(); }
 std::string cudnn_version() { return std::to_string(api().version()); }
 
 std::vector<std::shared_ptr<const CudnnPlan>> cudnn_plans(Work& work, const ConvGraph& graph, std::size_t count) {

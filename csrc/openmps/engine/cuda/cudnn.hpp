@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct ConvGraph {
   bool reduced_precision = false;           ///< tf32 products of float32
   Extents x{}, x_strides{}, w{}, w_strides{}, y{}, y_strides{}, addend_strides{};
   std::array<std::int64_t, 2> pad_before{}, pad_after{}, stride{1, 1}, dilation{1, 1};
+  std::int64_t alignment = 16;                ///< of the addresses of x, y and the addend, in bytes; at most 16
   bool has_bias = false, has_addend = false;  ///< the bias has the images' format
   NeuronType neuron = NeuronType::none, after = NeuronType::none;
   float neuron_a = 0, neuron_b = 0, after_a = 0, after_b = 0;
@@ -39,6 +41,8 @@ bool cudnn_has(const Neuron& neuron, Format format);
 
 struct ConvAddresses {
   Address x = 0, w = 0, bias = 0, addend = 0, y = 0;
+  std::function<Address()> turned_w = nullptr;  ///< data: [I][O], for 1 x 1 as a product
+  bool writes_w = false;                        ///< weights: w is the result
 };
 
 /// A way to compute a graph.
@@ -51,8 +55,8 @@ class CudnnPlan {
   virtual std::string saved() const = 0;
 };
 
-/// Return whether cuDNN can be opened.
-bool has_cudnn();
+/// Return whether cuDNN can be opened, and computes where the driver does.
+bool has_cudnn(const Gpu& gpu);
 std::string cudnn_version();
 
 /// Return up to `count` plans that cuDNN's heuristic recommends, the best first; none if it supports no plan. Engines

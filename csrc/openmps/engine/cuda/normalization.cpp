@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "engine/cuda/families.hpp"
+#include "engine/cuda/lanes.hpp"
+#include "engine/cuda/normalize_images.hpp"
 #include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
@@ -11,7 +13,7 @@ namespace {
 
 using namespace normalization;
 
-constexpr i64 kThreadsOfGpu = 32 * 1024;  // each has several loads under way; more would store more partial sums
+constexpr i64 kThreadsOfGpu = 64 * 1024;  // each has several loads under way; more would store more partial sums
 constexpr i64 kPixelsPerPart = 2 * kTogether;
 constexpr const char* kOtherNeuron = "a neuron other than relu";
 
@@ -69,6 +71,18 @@ void flatten(Source& source, View& other, bool across_images) {
   source.view = flat, other = flat_other;
 }
 
+bool is_row(const View& view) { return view.n == 1 && view.h == 1; }
+/// Return whether pixel i of the source is pixel i of the other image.
+bool are_rows(const Source& source, const View& other) {
+  return is_row(source.view) && is_row(other) && source.view.w == other.w && source.start_h == 0 && source.start_w == 0;
+}
+
+/// Return the distance of the pixels of a thread of a row, so that each has PixelsOfThread::kCount in each turn.
+i64 step_in_row(const View& row) {
+  constexpr i64 kPixels = PixelsOfThread::kCount * PixelsOfThread::kTurns;
+  return (row.w + kPixels - 1) / kPixels;
+}
+
 /// Return how many parts the pixels of each set are summed in.
 i64 parts_for(const View& pixels, i64 sets, bool by_vectors) {
   const i64 threads = sets * pixels.c / (by_vectors ? lanes_in_vector(pixels) : 1);
@@ -77,9 +91,14 @@ i64 parts_for(const View& pixels, i64 sets, bool by_vectors) {
 }
 
 /// Enqueue the kernel that sums the parts.
-void sum_parts(Work& work, const Kernel<PartsArgs>& values, const Kernel<PartsArgs>& vectors, const PartsArgs& args,
-               i64 sets, bool by_vectors) {
+void sum_parts(Work& work, const Kernel<PartsArgs>& values, const Kernel<PartsArgs>& vectors, PartsArgs args, i64 sets,
+               bool by_vectors) {
   const i64 lanes = by_vectors ? lanes_in_vector(args.pixels) : 1;
+  const View &pixels = args.pixels, &src = args.src.view;
+  args.is_row = pixels.h == 1 && (args.is_per_image || pixels.n == 1);
+  if (src)
+    args.is_row = args.is_row && src.n == pixels.n && src.h == 1 && src.w == pixels.w && args.src.start_h == 0 &&
+                  args.src.start_w == 0;
   work.launch(by_vectors ? vectors : values, args, sets * args.parts * (args.pixels.c / lanes),
               {&args.pixels, &args.src.view});
 }
@@ -93,17 +112,33 @@ void find_coefficients(Work& work, const Statistics& statistics, const Groups& g
 
 // ------------------------------------------------------------------------------------------------------ normalization
 
-const char* run_normalize(const Call<NormalizeProblem>& call, bool by_vectors) {
+enum class Form : std::uint8_t { one, vectors, three_bytes };
+
+const char* why_not_three_bytes(const NormalizeProblem& p, const NormalizeArgs& args) {
+  const View &src = args.src.view, &dst = args.dst;
+  if (src.format != Format::unorm8 || dst.format != Format::float16 || src.c != 3) return "not from 3 unorm8 channels";
+  if (p.groups > 0) return "statistics of groups";
+  if (!is_simple(args.neuron)) return kOtherNeuron;
+  if (!is_like(args.src, dst) || src.n != dst.n || !is_dense(src) || !is_dense(dst)) return "gaps between the values";
+  if (src.n * src.h * src.w % 4 || src.data.address % 4 || dst.data.address % 8) return "values are not aligned";
+  return nullptr;
+}
+
+const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
   const auto& [p, work] = call;
+  const bool by_vectors = kind == Form::vectors;
   NormalizeArgs args{.src = work.source(p.src),
                      .dst = work.view(p.dst),
                      .coefficients = {},
                      .is_per_image = p.groups > 0,
-                     .neuron = activation_of(work, p.neuron)};
+                     .neuron = activation_of(work, p.neuron),
+                     .step = 0};
   if (by_vectors) {
     if (!is_simple(args.neuron)) return kOtherNeuron;
     if (const char* why_not = why_no_vectors({&args.src.view, &args.dst})) return why_not;
   }
+  if (kind == Form::three_bytes)
+    if (const char* why_not = why_not_three_bytes(p, args)) return why_not;
   const View src = flattened(args.src.view, false);
   const i64 sets = p.groups > 0 ? src.n : 1, c = src.c;
   const bool sums_vectors = !why_no_vectors({&src});
@@ -130,15 +165,27 @@ const char* run_normalize(const Call<NormalizeProblem>& call, bool by_vectors) {
     statistics = {{}, {}, moments.pairs};
   }
   find_coefficients(work, statistics, groups, sets, p.gamma, p.beta, p.epsilon, args.coefficients);
+  if (kind == Form::three_bytes) {
+    work.launch(normalize_three_bytes, args, p.dst.n * p.dst.h * p.dst.w / 4, {&args.src.view, &args.dst});
+    return nullptr;
+  }
   flatten(args.src, args.dst, !args.is_per_image);
   const i64 lanes = by_vectors ? lanes_in_vector(args.dst) : 1;
+  if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
+    args.step = step_in_row(args.dst);
+    work.launch(normalize_rows, args, args.step * (args.dst.c / lanes), {&args.src.view, &args.dst});
+    return nullptr;
+  }
   work.launch(by_vectors ? normalize_vectors : normalize, args, p.dst.size() / lanes, {&args.src.view, &args.dst});
   return nullptr;
 }
 
 constexpr Implementation<Call<NormalizeProblem>> kNormalizations[] = {
-    {"cuda_normalize_vectors", [](const Call<NormalizeProblem>& call) { return run_normalize(call, true); }},
-    {"cuda_normalize", [](const Call<NormalizeProblem>& call) { return run_normalize(call, false); }},
+    {"cuda_normalize_images", run_normalize_images},
+    {"cuda_normalize_vectors", [](const Call<NormalizeProblem>& call) { return run_normalize(call, Form::vectors); }},
+    {"cuda_normalize_three_bytes",
+     [](const Call<NormalizeProblem>& call) { return run_normalize(call, Form::three_bytes); }},
+    {"cuda_normalize", [](const Call<NormalizeProblem>& call) { return run_normalize(call, Form::one); }},
 };
 const ImplementationNames kNormalizationNames(kNormalizations);
 
@@ -232,6 +279,17 @@ constexpr Implementation<Call<BatchMomentsGradientProblem>> kBatchMomentsGradien
 };
 const ImplementationNames kBatchMomentsGradientNames(kBatchMomentsGradients);
 
+/// Make all images one row of pixels each; return false, with nothing changed, if they are none.
+bool make_rows(NormalizeGradientArgs& args) {
+  Source diff_dst = args.diff_dst, src = args.src;
+  View diff_src = args.diff_src, same = args.diff_src;
+  flatten(diff_dst, diff_src, true);
+  flatten(src, same, true);
+  if (args.is_per_image || !are_rows(diff_dst, diff_src) || !are_rows(src, same)) return false;
+  args.diff_dst = diff_dst, args.src = src, args.diff_src = diff_src;
+  return true;
+}
+
 const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, bool by_vectors) {
   const auto& [p, work] = call;
   const i64 start_h = p.src.start_h - p.diff_dst.start_h, start_w = p.src.start_w - p.diff_dst.start_w;
@@ -245,6 +303,7 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
                              .slope = {},
                              .constant = {},
                              .neuron = activation_of(work, p.neuron),
+                             .step = 0,
                              .is_read_twice = p.src.edge == Edge::clamp && (start_h < 0 || start_h + g.h > x.h ||
                                                                             start_w < 0 || start_w + g.w > x.w),
                              .rows = {start_h, 1, 1, 1, x.h, g.h, true},
@@ -281,6 +340,12 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
   }
   work.launch(normalization_gradient_coefficients, totals, sets * c);
   const i64 lanes = by_vectors ? lanes_in_vector(args.diff_src) : 1;
+  if (by_vectors && make_rows(args)) {
+    args.step = step_in_row(args.diff_src);
+    work.launch(normalize_gradient_rows, args, args.step * (args.diff_src.c / lanes),
+                {&args.diff_dst.view, &args.src.view, &args.diff_src});
+    return nullptr;
+  }
   work.launch(by_vectors ? normalize_gradient_vectors : normalize_gradient, args, p.diff_src.size() / lanes,
               {&args.diff_dst.view, &args.src.view, &args.diff_src});
   return nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/cuda/kernels/device.hpp"
+#include "engine/cuda/kernels/vectors.hpp"
 
 #if !MPSCNN_ON_GPU
 #include <bit>
@@ -292,6 +293,34 @@ MPSCNN_VALUE_KERNEL(conv_bias, BiasArgs) {
     sum += part;
   }
   args.partials[index] = sum;
+}
+
+/// The same by 16 bytes of adjacent channels, with several loads under way.
+MPSCNN_VALUE_KERNEL(conv_bias_vectors, BiasArgs) {
+  constexpr int kTogether = 4;
+  const View& e = args.diff_dst;
+  const int lanes = lanes_of<true>(e);
+  const i64 vectors = divided(e.c, lanes), split = divided(index, vectors), output = (index - split * vectors) * lanes;
+  float sums[kMostLanes] = {};
+  const i64 last = (split + 1) * args.rows < e.n * e.h ? (split + 1) * args.rows : e.n * e.h;
+  for (i64 row = split * args.rows; row < last; ++row) {
+    const i64 n = divided(row, e.h), from = e.offset(n, row - n * e.h, 0, output);
+    float parts[kMostLanes] = {};
+    for (i64 u = 0; u < e.w; u += kTogether) {
+      Vector loaded[kTogether] = {};
+      MPSCNN_UNROLL
+      for (int j = 0; j < kTogether; ++j)
+        if (u + j < e.w) loaded[j] = load_vector(e, from + (u + j) * e.w_stride);
+      MPSCNN_UNROLL
+      for (int j = 0; j < kTogether; ++j) {
+        float values[kMostLanes];
+        unpack(e, loaded[j], values);
+        for (int i = 0; i < lanes; ++i) parts[i] += values[i];  // zeros beyond the last column
+      }
+    }
+    for (int i = 0; i < lanes; ++i) sums[i] += parts[i];
+  }
+  for (int i = 0; i < lanes; ++i) args.partials[split * e.c + output + i] = sums[i];
 }
 
 /// Sum the partial sums of each value, which are `count` apart.

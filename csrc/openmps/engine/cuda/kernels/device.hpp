@@ -18,8 +18,12 @@ using i64 = std::int64_t;
 
 #if defined(__CUDACC_RTC__)
 #define MPSCNN_ON_GPU 1
+#define MPSCNN_UNROLL _Pragma("unroll")
+#define MPSCNN_NO_INLINE __noinline__
 #else
 #define MPSCNN_ON_GPU 0
+#define MPSCNN_UNROLL
+#define MPSCNN_NO_INLINE inline __attribute__((noinline))
 #endif
 
 /// Set by the engine cuda-host in its device addresses, so that the processor faults if it uses one by mistake.
@@ -295,30 +299,34 @@ class Block {
   }
 };
 
-/// Define a kernel whose body computes value `index` from `args`.
-#define MPSCNN_VALUE_KERNEL(name, Args)                                                                  \
-  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index);                                      \
-  extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ Args args, i64 count) { \
-    const i64 index = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x;                           \
-    if (index < count) name##_body(args, index);                                                         \
-  }                                                                                                      \
+/// Define a kernel whose body computes value `index` from `args`. A third argument: blocks per multiprocessor, for
+/// which the compiler limits the registers.
+#define MPSCNN_VALUE_KERNEL(name, Args, ...)                                   \
+  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index);            \
+  extern "C" __global__ void __launch_bounds__(256 __VA_OPT__(, ) __VA_ARGS__) \
+      name(const __grid_constant__ Args args, i64 count) {                     \
+    const i64 index = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x; \
+    if (index < count) name##_body(args, index);                               \
+  }                                                                            \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index)
 
 /// Define a kernel whose body computes part `index` from `args` with all threads of `block`.
-#define MPSCNN_BLOCK_KERNEL(name, Args)                                                                  \
-  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Block& block);                  \
-  extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ Args args, i64 count) { \
-    name##_body(args, blockIdx.x, Block());                                                              \
-  }                                                                                                      \
+#define MPSCNN_BLOCK_KERNEL(name, Args, ...)                                            \
+  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Block& block); \
+  extern "C" __global__ void __launch_bounds__(256 __VA_OPT__(, ) __VA_ARGS__)          \
+      name(const __grid_constant__ Args args, i64 count) {                              \
+    name##_body(args, blockIdx.x, Block());                                             \
+  }                                                                                     \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Block& block)
 
 /// Define a kernel whose body computes part `index` from `args` with all threads of `warp`.
-#define MPSCNN_WARP_KERNEL(name, Args)                                                                   \
-  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Warp& warp);                    \
-  extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ Args args, i64 count) { \
-    const i64 index = blockIdx.x * static_cast<i64>(blockDim.x / 32) + threadIdx.x / 32;                 \
-    if (index < count) name##_body(args, index, Warp());                                                 \
-  }                                                                                                      \
+#define MPSCNN_WARP_KERNEL(name, Args, ...)                                              \
+  MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Warp& warp);    \
+  extern "C" __global__ void __launch_bounds__(256 __VA_OPT__(, ) __VA_ARGS__)           \
+      name(const __grid_constant__ Args args, i64 count) {                               \
+    const i64 index = blockIdx.x * static_cast<i64>(blockDim.x / 32) + threadIdx.x / 32; \
+    if (index < count) name##_body(args, index, Warp());                                 \
+  }                                                                                      \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Warp& warp)
 
 #else
@@ -362,7 +370,7 @@ void register_host_kernel(const char* name, HostKernel kernel);
 #define MPSCNN_REGISTER_KERNEL(name, Args, ...)
 #endif
 
-#define MPSCNN_VALUE_KERNEL(name, Args)                                              \
+#define MPSCNN_VALUE_KERNEL(name, Args, ...)                                         \
   inline constexpr Kernel<Args> name{kFile, #name, 1};                               \
   inline void name##_body(const Args& args, i64 index);                              \
   MPSCNN_REGISTER_KERNEL(name, Args, [](const void* args, i64 count) {               \
@@ -370,7 +378,7 @@ void register_host_kernel(const char* name, HostKernel kernel);
   })                                                                                 \
   inline void name##_body([[maybe_unused]] const Args& args, [[maybe_unused]] i64 index)
 
-#define MPSCNN_BLOCK_KERNEL(name, Args)                                                       \
+#define MPSCNN_BLOCK_KERNEL(name, Args, ...)                                                  \
   inline constexpr Kernel<Args> name{kFile, #name, kThreads};                                 \
   inline void name##_body(const Args& args, i64 index, const Block& block);                   \
   MPSCNN_REGISTER_KERNEL(name, Args, [](const void* args, i64 count) {                        \
@@ -379,7 +387,7 @@ void register_host_kernel(const char* name, HostKernel kernel);
   inline void name##_body([[maybe_unused]] const Args& args, [[maybe_unused]] i64 index,      \
                           [[maybe_unused]] const Block& block)
 
-#define MPSCNN_WARP_KERNEL(name, Args)                                                       \
+#define MPSCNN_WARP_KERNEL(name, Args, ...)                                                  \
   inline constexpr Kernel<Args> name{kFile, #name, 32};                                      \
   inline void name##_body(const Args& args, i64 index, const Warp& warp);                    \
   MPSCNN_REGISTER_KERNEL(name, Args, [](const void* args, i64 count) {                       \

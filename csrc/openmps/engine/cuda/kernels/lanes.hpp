@@ -84,6 +84,16 @@ MPSCNN_HOST_DEVICE void store_words(unsigned char* to, const Words<bytes>& words
 #endif
 }
 
+/// Four adjacent pixels of three unorm8 channels, aligned to 4 bytes.
+struct FourPixelsOfBytes {
+  std::uint32_t word[3];
+  MPSCNN_HOST_DEVICE explicit FourPixelsOfBytes(const unsigned char* from) {
+    for (int i = 0; i < 3; ++i) word[i] = load_words<4>(from + 4 * i).word[0];
+  }
+  /// Return value `i` of 12.
+  MPSCNN_HOST_DEVICE float value(int i) const { return unorm_to_float((word[i / 4] >> (i % 4 * 8)) & 0xffu, 255.0f); }
+};
+
 MPSCNN_HOST_DEVICE Lanes all_lanes(float value) {
   Lanes result;
   for (int i = 0; i < kMaxLanes; ++i) result.v[i] = value;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/cuda/kernels/device.hpp"
+#include "engine/cuda/kernels/lanes.hpp"
 
 namespace openmps::cuda::layout {
 
@@ -30,6 +31,23 @@ MPSCNN_VALUE_KERNEL(pad_three, PadThreeArgs) {
   args.dst[index] = from[0] | static_cast<std::uint64_t>(from[1]) << 16 | static_cast<std::uint64_t>(from[2]) << 32;
 }
 
+struct PadThreeBytesArgs {
+  Pointer<const unsigned char> src;  ///< aligned to 4 bytes
+  Pointer<unsigned char> dst;        ///< aligned to 16 bytes
+};
+/// Pixels of 3 unorm8 become pixels of 4 float16, the last one 0. One thread per 4 pixels; without gaps.
+MPSCNN_VALUE_KERNEL(pad_three_bytes, PadThreeBytesArgs) {
+  const FourPixelsOfBytes from(args.src.get() + 12 * index);
+  for (int pair = 0; pair < 2; ++pair) {
+    Words<16> words = {};
+    for (int i = 0; i < 6; ++i) {
+      const int at = i + i / 3;  // of the pair's 8 values
+      words.word[at / 2] |= static_cast<std::uint32_t>(half_bits(from.value(6 * pair + i))) << (at % 2 * 16);
+    }
+    store_words(args.dst.get() + 32 * index + 16 * pair, words);
+  }
+}
+
 /// 16 bytes of adjacent channels.
 struct alignas(16) Bytes16 {
   std::uint64_t words[2];
@@ -47,6 +65,73 @@ MPSCNN_VALUE_KERNEL(gather_pixels, GatherPixelsArgs) {
   args.dst[index] = args.src[at.n * args.n_stride + at.y * args.h_stride + at.x * args.w_stride + at.k];
 }
 
+/// Windows of an image as rows of a matrix.
+struct GatherPatchesArgs {
+  View src;             ///< float16 or float32
+  Pointer<Bytes16> to;  ///< [n][h][w][parts], in the source's format
+  i64 h, w, parts;      ///< windows; parts: 16 bytes each, of a row
+  i64 kernel_h, kernel_w;
+  i64 start_h, start_w, stride_h, stride_w, dilation_h, dilation_w;
+};
+/// A row has the values of a window, [kernel_h][kernel_w][c], and zeros. One thread per part.
+MPSCNN_VALUE_KERNEL(gather_patches, GatherPatchesArgs) {
+  const View& src = args.src;
+  const Place at = place_of(index, args.h, args.w, args.parts);
+  const bool is_half = format_of(src) == Format::float16;
+  const int lanes = is_half ? 8 : 4, channels = static_cast<int>(src.c), columns = static_cast<int>(args.kernel_w);
+  const i64 top = args.start_h + at.y * args.stride_h, left = args.start_w + at.x * args.stride_w;
+  const int first = static_cast<int>(at.k) * lanes;
+  int tap = first / channels, k = first - tap * channels;
+  int p = tap / columns, q = tap - p * columns;
+  Words<16> words = {};
+  for (int i = 0; i < lanes; ++i) {
+    const i64 y = top + p * args.dilation_h, x = left + q * args.dilation_w;
+    if (p < args.kernel_h && y >= 0 && y < src.h && x >= 0 && x < src.w) {
+      const i64 offset = src.offset(at.n, y, x, k);
+      if (is_half)
+        words.word[i / 2] |= std::uint32_t{reinterpret_cast<const std::uint16_t*>(src.data.get())[offset]}
+                             << (i % 2 * 16);
+      else
+        words.word[i] = reinterpret_cast<const std::uint32_t*>(src.data.get())[offset];
+    }
+    if (++k < channels) continue;
+    k = 0;
+    if (++q == columns) q = 0, ++p;
+  }
+  store_words(reinterpret_cast<unsigned char*>(args.to.get() + index), words);
+}
+
+/// Extents, or strides, of an array whose first extent is not needed.
+struct Extents3 {
+  i64 b, c, d;
+};
+struct Strides4 {
+  i64 a, b, c, d;
+};
+
+struct ArrangeWeightsArgs {
+  Pointer<const float> from;
+  Pointer<unsigned char> to;
+  Format format;     ///< of `to`
+  Extents3 extents;  ///< of `to`, [a][b][c][d]
+  i64 known;         ///< values along d that `from` has; the others become 0
+  i64 first;         ///< index of value (0, 0, 0, 0) in `from`
+  Strides4 strides;  ///< of `from`
+};
+MPSCNN_VALUE_KERNEL(arrange_weights, ArrangeWeightsArgs) {
+  const Place at = place_of(index, args.extents.b, args.extents.c, args.extents.d);
+  const Strides4& s = args.strides;
+  store(args.format, args.to.get(), index,
+        at.k < args.known ? args.from[args.first + at.n * s.a + at.y * s.b + at.x * s.c + at.k * s.d] : 0.0f);
+}
+
+struct RoundWeightsArgs {
+  Pointer<const float> from;
+  Pointer<float> to;
+};
+/// Round to float16, and back.
+MPSCNN_VALUE_KERNEL(round_weights, RoundWeightsArgs) { args.to[index] = half_value(half_bits(args.from[index])); }
+
 struct AddGradientArgs {
   Pointer<unsigned char> from;
   Pointer<float> to;
@@ -58,6 +143,42 @@ MPSCNN_VALUE_KERNEL(add_gradient, AddGradientArgs) {
   const i64 row = index / args.channels;
   const float value = load(args.format, args.from.get(), row * args.all_channels + index - row * args.channels);
   args.to[index] = args.accumulates ? args.to[index] + value : value;
+}
+
+struct SpreadPixelsArgs {
+  View from, to;  ///< `from` has every stride-th pixel of `to`, from the first on
+  i64 stride_h, stride_w;
+};
+/// Copy pixels, with zeros between them.
+MPSCNN_VALUE_KERNEL(spread_pixels, SpreadPixelsArgs) {
+  const Place at = place_of(index, args.to);
+  const i64 y = at.y / args.stride_h, x = at.x / args.stride_w;
+  const bool is_there = y * args.stride_h == at.y && x * args.stride_w == at.x && y < args.from.h && x < args.from.w;
+  store(args.to, at, is_there ? load(args.from, {at.n, y, x, at.k}) : 0.0f);
+}
+
+struct AddTransposedArgs {
+  Pointer<const float> from;  ///< [groups][inputs][taps][outputs], taps in reverse order
+  Pointer<float> to;          ///< [groups][outputs][taps][inputs]
+  i64 outputs, taps, inputs;  ///< of a group
+  bool accumulates;
+};
+MPSCNN_VALUE_KERNEL(add_transposed_gradient, AddTransposedArgs) {
+  const Place at = place_of(index, args.outputs, args.taps, args.inputs);
+  const float value = args.from[((at.n * args.inputs + at.k) * args.taps + args.taps - 1 - at.x) * args.outputs + at.y];
+  args.to[index] = args.accumulates ? args.to[index] + value : value;
+}
+
+struct AddBiasArgs {
+  View image;
+  Pointer<const float> bias;  ///< may be null
+  Activation neuron;
+};
+/// image = neuron(image + bias).
+MPSCNN_VALUE_KERNEL(add_bias, AddBiasArgs) {
+  const Place at = place_of(index, args.image);
+  const float value = load(args.image, at);
+  store(args.image, at, activate(args.neuron, args.bias ? value + args.bias[at.k] : value, at.k));
 }
 
 }  // namespace openmps::cuda::layout

@@ -3,6 +3,7 @@
 // a part of the pixels of its channels, then a block adds the parts.
 #pragma once
 
+#include "engine/cuda/kernels/lanes.hpp"
 #include "engine/cuda/kernels/vectors.hpp"
 #include "engine/cuda/kernels/windows.hpp"
 #include "engine/problem/normalize.hpp"
@@ -79,6 +80,7 @@ constexpr int kTogether = 8;  ///< pixels summed in float, which loses no more t
 struct PartsArgs {
   View pixels;  ///< source, or gradient of the result
   bool is_per_image;
+  bool is_row;  ///< the pixels of each sum are one row, in `src` too
   i64 parts;
   Pointer<Pair> partial;  ///< of each image if per image, part and channel
 
@@ -111,8 +113,34 @@ struct PartOfThread {
   }
 };
 
-/// Call add(at, a, b) for each pixel of a part, and store the sums of a and b.
-template <class Add>
+/// Call add(value, x, a, b) for kTogether pixels of a row from `pixel` on, as sum_part() does. All loads of a turn are
+/// under way before the first one is used.
+template <bool has_src, class Add>
+MPSCNN_HOST_DEVICE void add_together(const PartsArgs& args, const PartOfThread& mine, i64 pixel, float (&a)[kMostLanes],
+                                     float (&b)[kMostLanes], const Add& add) {
+  constexpr int kLoaded = has_src ? kTogether / 2 : kTogether;
+  const View &pixels = args.pixels, &src = args.src.view;
+  const i64 first = mine.image * pixels.n_stride + mine.k, first_src = mine.image * src.n_stride + mine.k;
+  for (int turn = 0; turn < kTogether; turn += kLoaded) {
+    Vector values[kLoaded], seen[has_src ? kLoaded : 1];
+    MPSCNN_UNROLL
+    for (int j = 0; j < kLoaded; ++j) {
+      const i64 at = pixel + (turn + j) * args.parts;
+      values[j] = load_vector(pixels, first + at * pixels.w_stride);
+      if constexpr (has_src) seen[j] = load_vector(src, first_src + at * src.w_stride);
+    }
+    MPSCNN_UNROLL
+    for (int j = 0; j < kLoaded; ++j) {
+      float value[kMostLanes], x[kMostLanes];
+      unpack(pixels, values[j], value);
+      if constexpr (has_src) unpack(src, seen[j], x);
+      add(value, x, a, b);
+    }
+  }
+}
+
+/// Call add(value, x, a, b) for the values of each pixel of a part, x those of `src`, and store the sums of a and b.
+template <bool by_vectors, bool has_src, class Add>
 MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const PartOfThread& mine, int lanes, const Add& add) {
   const i64 pixels = args.count();
   double sums[2][kMostLanes];
@@ -120,10 +148,17 @@ MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const PartOfThread& mine
   for (i64 pixel = mine.part; pixel < pixels;) {
     float a[kMostLanes], b[kMostLanes];
     for (int i = 0; i < lanes; ++i) a[i] = b[i] = 0;
-    if (pixel + (kTogether - 1) * args.parts < pixels) {  // a loop of fixed length has many loads under way
-      for (int j = 0; j < kTogether; ++j, pixel += args.parts) add(args.place(mine.image, pixel, mine.k), a, b);
+    if (by_vectors && args.is_row && pixel + (kTogether - 1) * args.parts < pixels) {
+      add_together<has_src>(args, mine, pixel, a, b, add);
+      pixel += kTogether * args.parts;
     } else {
-      for (; pixel < pixels; pixel += args.parts) add(args.place(mine.image, pixel, mine.k), a, b);
+      for (int j = 0; j < kTogether && pixel < pixels; ++j, pixel += args.parts) {
+        const Place at = args.place(mine.image, pixel, mine.k);
+        float value[kMostLanes], x[kMostLanes];
+        load_lanes<by_vectors>(args.pixels, at, value);
+        if constexpr (has_src) load_lanes<by_vectors>(args.src, at, x);
+        add(value, x, a, b);
+      }
     }
     for (int i = 0; i < lanes; ++i) sums[0][i] += a[i], sums[1][i] += b[i];
   }
@@ -146,15 +181,15 @@ MPSCNN_HOST_DEVICE void sum_moments(const PartsArgs& args, i64 index) {
   }
   if (mine.part == 0)
     for (int i = 0; i < lanes; ++i) args.pivots[mine.image * args.pixels.c + mine.k + i] = pivot[i];
-  sum_part(args, mine, lanes, [&](const Place& at, float (&a)[kMostLanes], float (&b)[kMostLanes]) {
-    float values[kMostLanes];
-    load_lanes<by_vectors>(args.pixels, at, values);
+  const auto add = [&](const float (&value)[kMostLanes], const float (&)[kMostLanes], float (&a)[kMostLanes],
+                       float (&b)[kMostLanes]) {
     for (int i = 0; i < lanes; ++i) {
-      const float distance = values[i] - pivot[i];
+      const float distance = value[i] - pivot[i];
       a[i] += distance;
       b[i] += distance * distance;
     }
-  });
+  };
+  sum_part<by_vectors, false>(args, mine, lanes, add);
 }
 MPSCNN_VALUE_KERNEL(moments_parts, PartsArgs) { sum_moments<false>(args, index); }
 MPSCNN_VALUE_KERNEL(moments_parts_vectors, PartsArgs) { sum_moments<true>(args, index); }
@@ -227,13 +262,40 @@ MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
 
 // ------------------------------------------------------------------------------------------------------ normalization
 
+/// Pixels of a thread that computes the same channels of several pixels of a row: `first`, `first` + `step`, ...
+struct PixelsOfThread {
+  static constexpr int kCount = 4, kTurns = 2;
+  i64 first, k;
+  MPSCNN_HOST_DEVICE PixelsOfThread(i64 index, const View& row) {
+    const int lanes = lanes_of<true>(row);
+    first = index / (row.c / lanes);
+    k = (index - first * (row.c / lanes)) * lanes;
+  }
+};
+
 struct NormalizeArgs {
   Source src;
   View dst;
   Coefficients coefficients;
   bool is_per_image;
   Activation neuron;  ///< by vectors: none or relu
+  i64 step;           ///< of rows: between the pixels of a thread
 };
+
+/// Normalize the values of channel `k` and the following ones.
+template <bool by_vectors>
+MPSCNN_HOST_DEVICE void normalize_values(const NormalizeArgs& args, i64 k, const float (&mean)[kMostLanes],
+                                         const float (&scale)[kMostLanes], const float (&shift)[kMostLanes],
+                                         float (&values)[kMostLanes]) {
+  for (int i = 0; i < lanes_of<by_vectors>(args.dst); ++i) {
+    const float y = (values[i] - mean[i]) * scale[i] + shift[i];
+    if constexpr (by_vectors) {
+      values[i] = args.neuron.type == NeuronType::relu ? NeuronFormulas<DeviceMath>::relu(y, args.neuron.a) : y;
+    } else {
+      values[i] = activate(args.neuron, y, k);
+    }
+  }
+}
 
 template <bool by_vectors>
 MPSCNN_HOST_DEVICE void normalize_lanes(const NormalizeArgs& args, i64 index) {
@@ -245,18 +307,57 @@ MPSCNN_HOST_DEVICE void normalize_lanes(const NormalizeArgs& args, i64 index) {
   load_words<by_vectors>(args.coefficients.mean, from, lanes, mean);
   load_words<by_vectors>(args.coefficients.scale, from, lanes, scale);
   load_words<by_vectors>(args.coefficients.shift, from, lanes, shift);
-  for (int i = 0; i < lanes; ++i) {
-    const float y = (values[i] - mean[i]) * scale[i] + shift[i];
-    if constexpr (by_vectors) {
-      values[i] = args.neuron.type == NeuronType::relu ? NeuronFormulas<DeviceMath>::relu(y, args.neuron.a) : y;
-    } else {
-      values[i] = activate(args.neuron, y, at.k);
-    }
-  }
+  normalize_values<by_vectors>(args, at.k, mean, scale, shift, values);
   store_lanes<by_vectors>(args.dst, at, values);
 }
 MPSCNN_VALUE_KERNEL(normalize, NormalizeArgs) { normalize_lanes<false>(args, index); }
 MPSCNN_VALUE_KERNEL(normalize_vectors, NormalizeArgs) { normalize_lanes<true>(args, index); }
+
+/// The same for source and result that are one row of pixels each. The coefficients are loaded once per thread.
+MPSCNN_VALUE_KERNEL(normalize_rows, NormalizeArgs) {
+  const View &src = args.src.view, &dst = args.dst;
+  const PixelsOfThread mine(index, dst);
+  const int lanes = lanes_of<true>(dst);
+  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
+  load_words<true>(args.coefficients.mean, mine.k, lanes, mean);
+  load_words<true>(args.coefficients.scale, mine.k, lanes, scale);
+  load_words<true>(args.coefficients.shift, mine.k, lanes, shift);
+  constexpr int kCount = PixelsOfThread::kCount;
+  for (i64 pixel = mine.first; pixel < dst.w; pixel += kCount * args.step) {
+    Vector loaded[kCount] = {};
+    MPSCNN_UNROLL
+    for (int j = 0; j < kCount; ++j)
+      if (const i64 x = pixel + j * args.step; x < dst.w) loaded[j] = load_vector(src, x * src.w_stride + mine.k);
+    MPSCNN_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      float values[kMostLanes];
+      unpack(src, loaded[j], values);
+      normalize_values<true>(args, mine.k, mean, scale, shift, values);
+      if (const i64 x = pixel + j * args.step; x < dst.w) store_lanes<true>(dst, {0, 0, x, mine.k}, values);
+    }
+  }
+}
+
+/// The same for dense images, of three unorm8 channels and of float16. One thread per 4 pixels.
+MPSCNN_VALUE_KERNEL(normalize_three_bytes, NormalizeArgs) {
+  const FourPixelsOfBytes from(args.src.view.data.get() + 12 * index);
+  float mean[3], scale[3], shift[3];
+  for (int k = 0; k < 3; ++k) {
+    mean[k] = args.coefficients.mean[k];
+    scale[k] = args.coefficients.scale[k];
+    shift[k] = args.coefficients.shift[k];
+  }
+  for (int part = 0; part < 3; ++part) {
+    Words<8> words = {};
+    for (int j = 0; j < 4; ++j) {
+      const int i = 4 * part + j, k = i % 3;
+      float y = (from.value(i) - mean[k]) * scale[k] + shift[k];
+      if (args.neuron.type == NeuronType::relu) y = NeuronFormulas<DeviceMath>::relu(y, args.neuron.a);
+      words.word[j / 2] |= static_cast<std::uint32_t>(half_bits(y)) << (j % 2 * 16);
+    }
+    store_words(args.dst.data.get() + 24 * index + 8 * part, words);
+  }
+}
 
 // ---------------------------------------------------------------------------------------------------------- gradients
 
@@ -278,17 +379,16 @@ MPSCNN_HOST_DEVICE void sum_gradients(const PartsArgs& args, i64 index) {
   load_words<by_vectors>(args.forward.mean, from, lanes, mean);
   load_words<by_vectors>(args.forward.scale, from, lanes, scale);
   load_words<by_vectors>(args.forward.shift, from, lanes, shift);
-  sum_part(args, mine, lanes, [&](const Place& at, float (&a)[kMostLanes], float (&b)[kMostLanes]) {
-    float gradient[kMostLanes], x[kMostLanes];
-    load_lanes<by_vectors>(args.pixels, at, gradient);
-    load_lanes<by_vectors>(args.src, at, x);
+  const auto add = [&](const float (&gradient)[kMostLanes], const float (&x)[kMostLanes], float (&a)[kMostLanes],
+                       float (&b)[kMostLanes]) {
     for (int i = 0; i < lanes; ++i) {
       const float distance = x[i] - mean[i];
-      const float g = slope_times<by_vectors>(args.neuron, gradient[i], distance * scale[i] + shift[i], at.k);
+      const float g = slope_times<by_vectors>(args.neuron, gradient[i], distance * scale[i] + shift[i], mine.k);
       a[i] += g;
       b[i] += g * distance;
     }
-  });
+  };
+  sum_part<by_vectors, true>(args, mine, lanes, add);
 }
 MPSCNN_VALUE_KERNEL(normalization_gradient_parts, PartsArgs) { sum_gradients<false>(args, index); }
 MPSCNN_VALUE_KERNEL(normalization_gradient_parts_vectors, PartsArgs) { sum_gradients<true>(args, index); }
@@ -385,8 +485,37 @@ struct NormalizeGradientArgs {
   Coefficients forward;
   Pointer<float> own, slope, constant;
   Activation neuron;  ///< by vectors: none or relu
+  i64 step;           ///< of rows: between the pixels of a thread
   bool is_read_twice;
   WindowAxis rows, columns;  ///< if a pixel is read twice: the results that read each pixel of the source
+};
+
+/// Coefficients of the channels of a thread, from index `from` on.
+template <bool by_vectors>
+struct GradientCoefficients {
+  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];  ///< scale and shift only with a neuron
+  float own[kMostLanes], slope[kMostLanes], constant[kMostLanes];
+
+  MPSCNN_HOST_DEVICE GradientCoefficients(const NormalizeGradientArgs& args, i64 from, int lanes) {
+    load_words<by_vectors>(args.forward.mean, from, lanes, mean);
+    load_words<by_vectors>(args.own, from, lanes, own);
+    load_words<by_vectors>(args.slope, from, lanes, slope);
+    load_words<by_vectors>(args.constant, from, lanes, constant);
+    if (args.neuron.type == NeuronType::none) return;
+    load_words<by_vectors>(args.forward.scale, from, lanes, scale);
+    load_words<by_vectors>(args.forward.shift, from, lanes, shift);
+  }
+
+  /// Replace the gradients of results by those of the values of the source.
+  MPSCNN_HOST_DEVICE void apply(const Activation& neuron, i64 k, int lanes, const float (&value)[kMostLanes],
+                                float (&gradient)[kMostLanes]) const {
+    for (int i = 0; i < lanes; ++i) {
+      const float distance = value[i] - mean[i];
+      float g = gradient[i];
+      if (neuron.type != NeuronType::none) g = slope_times<by_vectors>(neuron, g, distance * scale[i] + shift[i], k);
+      gradient[i] = own[i] * g + (slope[i] * distance + constant[i]);
+    }
+  }
 };
 
 template <bool by_vectors>
@@ -412,23 +541,38 @@ MPSCNN_HOST_DEVICE void find_gradients(const NormalizeGradientArgs& args, i64 in
   }
   load_lanes<by_vectors>(args.src.view, {at.n, y, x, at.k}, value);
   const i64 from = (args.is_per_image ? at.n * args.diff_src.c : 0) + at.k;
-  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
-  load_words<by_vectors>(args.forward.mean, from, lanes, mean);
-  for (int i = 0; i < lanes; ++i) value[i] -= mean[i];
-  if (args.neuron.type != NeuronType::none) {
-    load_words<by_vectors>(args.forward.scale, from, lanes, scale);
-    load_words<by_vectors>(args.forward.shift, from, lanes, shift);
-    for (int i = 0; i < lanes; ++i)
-      gradient[i] = slope_times<by_vectors>(args.neuron, gradient[i], value[i] * scale[i] + shift[i], at.k);
-  }
-  float own[kMostLanes], slope[kMostLanes], constant[kMostLanes];
-  load_words<by_vectors>(args.own, from, lanes, own);
-  load_words<by_vectors>(args.slope, from, lanes, slope);
-  load_words<by_vectors>(args.constant, from, lanes, constant);
-  for (int i = 0; i < lanes; ++i) gradient[i] = own[i] * gradient[i] + (slope[i] * value[i] + constant[i]);
+  const GradientCoefficients<by_vectors> coefficients(args, from, lanes);
+  coefficients.apply(args.neuron, at.k, lanes, value, gradient);
   store_lanes<by_vectors>(args.diff_src, at, gradient);
 }
 MPSCNN_VALUE_KERNEL(normalize_gradient, NormalizeGradientArgs) { find_gradients<false>(args, index); }
 MPSCNN_VALUE_KERNEL(normalize_gradient_vectors, NormalizeGradientArgs) { find_gradients<true>(args, index); }
+
+/// The same for images that are one row of pixels each. The coefficients are loaded once per thread.
+MPSCNN_VALUE_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
+  const View &diff_dst = args.diff_dst.view, &src = args.src.view, &diff_src = args.diff_src;
+  const PixelsOfThread mine(index, diff_src);
+  const int lanes = lanes_of<true>(diff_src);
+  const GradientCoefficients<true> coefficients(args, mine.k, lanes);
+  constexpr int kCount = PixelsOfThread::kCount;
+  for (i64 pixel = mine.first; pixel < diff_src.w; pixel += kCount * args.step) {
+    Vector gradients[kCount] = {}, seen[kCount] = {};
+    MPSCNN_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      const i64 x = pixel + j * args.step;
+      if (x >= diff_src.w) continue;
+      gradients[j] = load_vector(diff_dst, x * diff_dst.w_stride + mine.k);
+      seen[j] = load_vector(src, x * src.w_stride + mine.k);
+    }
+    MPSCNN_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      float gradient[kMostLanes], value[kMostLanes];
+      unpack(diff_dst, gradients[j], gradient);
+      unpack(src, seen[j], value);
+      coefficients.apply(args.neuron, mine.k, lanes, value, gradient);
+      if (const i64 x = pixel + j * args.step; x < diff_src.w) store_lanes<true>(diff_src, {0, 0, x, mine.k}, gradient);
+    }
+  }
+}
 
 }  // namespace openmps::cuda::normalization

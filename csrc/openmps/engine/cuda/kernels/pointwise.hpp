@@ -150,6 +150,12 @@ MPSCNN_HOST_DEVICE float unclamped(const Arithmetic& function, float a, float b)
     case BinaryOperation::subtract: arithmetic<BinaryOperation::subtract>(f, a, b, value); break;
     case BinaryOperation::multiply: arithmetic<BinaryOperation::multiply>(f, a, b, value); break;
     case BinaryOperation::divide: arithmetic<BinaryOperation::divide>(f, a, b, value); break;
+    case BinaryOperation::equal: arithmetic<BinaryOperation::equal>(f, a, b, value); break;
+    case BinaryOperation::not_equal: arithmetic<BinaryOperation::not_equal>(f, a, b, value); break;
+    case BinaryOperation::less: arithmetic<BinaryOperation::less>(f, a, b, value); break;
+    case BinaryOperation::less_or_equal: arithmetic<BinaryOperation::less_or_equal>(f, a, b, value); break;
+    case BinaryOperation::greater: arithmetic<BinaryOperation::greater>(f, a, b, value); break;
+    case BinaryOperation::greater_or_equal: arithmetic<BinaryOperation::greater_or_equal>(f, a, b, value); break;
   }
   return value;
 }

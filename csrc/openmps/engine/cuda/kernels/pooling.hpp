@@ -2,6 +2,7 @@
 // Pooling and its gradient.
 #pragma once
 
+#include "engine/cuda/kernels/constants.hpp"
 #include "engine/cuda/kernels/vectors.hpp"
 #include "engine/cuda/kernels/windows.hpp"
 #include "engine/problem/pool.hpp"
@@ -94,21 +95,6 @@ MPSCNN_HOST_DEVICE void pool_window(const PoolArgs& args, i64 index) {
 }
 MPSCNN_VALUE_KERNEL(pool, PoolArgs) { pool_window<false>(args, index); }
 MPSCNN_VALUE_KERNEL(pool_vectors, PoolArgs) { pool_window<true>(args, index); }
-
-/// Return the max of each half of two words; NaN is greater than any number.
-MPSCNN_HOST_DEVICE std::uint32_t max_of_halves(std::uint32_t a, std::uint32_t b) {
-#if MPSCNN_ON_GPU && __CUDA_ARCH__ >= 800
-  std::uint32_t result;
-  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  return result;
-#else
-  const auto one = [](std::uint32_t x, std::uint32_t y) {
-    const float v = half_value(static_cast<std::uint16_t>(x)), w = half_value(static_cast<std::uint16_t>(y));
-    return v > w || v != v ? x : y;
-  };
-  return one(a & 0xffff, b & 0xffff) | one(a >> 16, b >> 16) << 16;
-#endif
-}
 
 struct MaxHalvesArgs {
   View src, dst;  ///< channels and strides are multiples of 8

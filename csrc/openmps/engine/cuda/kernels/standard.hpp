@@ -50,6 +50,9 @@ constexpr const T& clamp(const T& value, const T& low, const T& high) {
 
 inline double log(double x) { return ::log(x); }
 inline double floor(double x) { return ::floor(x); }
+inline double ceil(double x) { return ::ceil(x); }
+inline double sin(double x) { return ::sin(x); }
+inline double sqrt(double x) { return ::sqrt(x); }
 
 // Members that no kernel uses.
 template <class T>

@@ -30,20 +30,28 @@ MPSCNN_HOST_DEVICE Place first_place_of(i64 index, const View& view, int lanes) 
   return first_place_of(index, view.h, view.w, view.c, lanes);
 }
 
-template <bool by_vectors>
-MPSCNN_HOST_DEVICE void load_lanes(const View& view, i64 offset, float (&values)[kMostLanes]) {
-  if constexpr (!by_vectors) {
-    values[0] = load(format_of(view), view.data.get(), offset);
-  } else if (format_of(view) == Format::float16) {
-    const Vector vector = *reinterpret_cast<const Vector*>(view.data.get() + offset * 2);
+/// Load 16 bytes as they are stored: several loads under way take few registers.
+MPSCNN_HOST_DEVICE Vector load_vector(const View& view, i64 offset) {
+  const i64 size = format_of(view) == Format::float16 ? 2 : 4;
+  return *reinterpret_cast<const Vector*>(view.data.get() + offset * size);
+}
+MPSCNN_HOST_DEVICE void unpack(const View& view, const Vector& vector, float (&values)[kMostLanes]) {
+  if (format_of(view) == Format::float16) {
     for (int i = 0; i < 4; ++i) {
       values[2 * i] = half_value(static_cast<std::uint16_t>(vector.words[i] & 0xffff));
       values[2 * i + 1] = half_value(static_cast<std::uint16_t>(vector.words[i] >> 16));
     }
   } else {
-    const Vector vector = *reinterpret_cast<const Vector*>(view.data.get() + offset * 4);
     for (int i = 0; i < 4; ++i) values[i] = std::bit_cast<float>(vector.words[i]);
   }
+}
+
+template <bool by_vectors>
+MPSCNN_HOST_DEVICE void load_lanes(const View& view, i64 offset, float (&values)[kMostLanes]) {
+  if constexpr (by_vectors)
+    unpack(view, load_vector(view, offset), values);
+  else
+    values[0] = load(format_of(view), view.data.get(), offset);
 }
 template <bool by_vectors>
 MPSCNN_HOST_DEVICE void load_lanes(const View& view, const Place& at, float (&values)[kMostLanes]) {

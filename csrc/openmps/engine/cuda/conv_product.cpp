@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions of float16 on tensor cores by our own kernels: lists of kernels, of which the fastest is chosen by time
+// [conv_choices.hpp], or without cuDNN by the extents.
+#include <algorithm>
+#include <span>
+#include <string>
+
+#include "engine/cuda/conv_choices.hpp"
+#include "engine/cuda/conv_weights.hpp"
+#include "engine/cuda/convolution.hpp"
+#include "engine/cuda/kernels/conv_product.hpp"
+#include "engine/cuda/kernels/conv_stem.hpp"
+#include "engine/cuda/kernels/conv_windows.hpp"
+#include "engine/cuda/vectors.hpp"
+
+namespace openmps::cuda {
+namespace {
+
+using product::ProductArgs, product::product_of, product::taps::WindowArgs, product::stem::StemArgs;
+
+constexpr i64 kMaxIndex = 0x7fffffff;  // rows and tiles have 32 bits
+
+/// A kernel, and the extents of its tiles.
+template <class Args>
+struct Variant {
+  const char* name;  ///< implementation/kernel, for MPSCNN_IMPL and files of choices
+  const Kernel<Args>& kernel;
+  i64 rows, groups;     ///< of a tile; groups 0: all of them
+  int blocks = 0;       ///< of the cluster that computes a tile; 0: a warp does
+  bool is_any = false;  ///< for activations other than those of Clip
+};
+
+constexpr Variant<ProductArgs> kProducts[] = {
+    {"cuda_conv_product/16x32", product::conv_product_16x32, 16, 1},
+    {"cuda_conv_product/32x64", product::conv_product_32x64, 32, 2},
+    {"cuda_conv_product/wide", product::conv_product_wide, 16, 0},
+    {"cuda_conv_product/any", product::conv_product_any, 16, 1, 0, true},
+    {"cuda_conv_product/split_16x32", product::conv_product_split_16x32, 16, 1, 1},
+    {"cuda_conv_product/split_64x32", product::conv_product_split_64x32, 64, 1, 1},
+    {"cuda_conv_product/cluster_2", product::conv_product_cluster_2, 64, 1, 2},
+    {"cuda_conv_product/cluster_4", product::conv_product_cluster_4, 64, 1, 4},
+    {"cuda_conv_product/cluster_8", product::conv_product_cluster_8, 64, 1, 8},
+};
+constexpr Variant<WindowArgs> kWindows[] = {
+    {"cuda_conv_windows/16x32", product::taps::conv_windows_16x32, 16, 1},
+    {"cuda_conv_windows/32x64", product::taps::conv_windows_32x64, 32, 2},
+    {"cuda_conv_windows/any", product::taps::conv_windows_any, 16, 1, 0, true},
+    {"cuda_conv_windows/split_16x32", product::taps::conv_windows_split_16x32, 16, 1, 1},
+    {"cuda_conv_windows/split_64x32", product::taps::conv_windows_split_64x32, 64, 1, 1},
+    {"cuda_conv_windows/cluster_2", product::taps::conv_windows_cluster_2, 64, 1, 2},
+    {"cuda_conv_windows/cluster_4", product::taps::conv_windows_cluster_4, 64, 1, 4},
+    {"cuda_conv_windows/cluster_8", product::taps::conv_windows_cluster_8, 64, 1, 8},
+};
+constexpr Variant<StemArgs> kStems[] = {
+    {"cuda_conv_stem/3x3", product::stem::conv_stem_3x3, 16, 1},
+    {"cuda_conv_stem/7x7", product::stem::conv_stem_7x7, 32, 2},
+};
+
+/// Registers the names of the kernels.
+const bool kAreRegistered = [] {
+  const auto add = [](const auto& list) {
+    for (const auto& variant : list) implementation_names().emplace_back(variant.name);
+  };
+  add(kProducts), add(kWindows), add(kStems);
+  return true;
+}();
+
+i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
+
+/// A problem as arguments of kernels; weights and bias are set by launch().
+template <class Args>
+struct Prepared {
+  Args args;
+  i64 row_terms = 0;        ///< of packed weights
+  bool is_shifted = false;  ///< packed weights
+  bool clips = true;        ///< the activations are those of Clip
+};
+
+template <class Args>
+i64 tiles_of(const Variant<Args>& variant, const ProductArgs& args) {
+  return divided_up(args.rows, variant.rows) * (variant.groups ? divided_up(args.groups, variant.groups) : 1);
+}
+
+/// Return whether the kernel computes the problem.
+template <class Args>
+bool can_run(const Variant<Args>& variant, const Prepared<Args>& prepared, const Gpu& gpu) {
+  if (variant.is_any == prepared.clips) return false;
+  if (variant.groups == 0 && product_of(prepared.args).chunks != 1) return false;
+  return variant.blocks <= 1 || gpu.has_clusters();
+}
+
+/// Return whether the kernel may be the fastest: the terms are divided only if there are few tiles, and many terms.
+template <class Args>
+bool may_win(const Variant<Args>& variant, const Prepared<Args>& prepared, const Gpu& gpu) {
+  const ProductArgs& args = product_of(prepared.args);
+  if (variant.groups > 1 && args.groups == 1) return false;
+  if (variant.blocks == 0) return true;
+  return args.chunks > 2 * variant.blocks && tiles_of(variant, args) * variant.blocks <= 4 * gpu.processors();
+}
+
+template <class Args>
+void launch(Work& work, const Variant<Args>& variant, const ConvProblem& p, const Prepared<Args>& prepared) {
+  Args args = prepared.args;
+  ProductArgs* product = nullptr;
+  if constexpr (std::is_same_v<Args, ProductArgs>)
+    product = &args;
+  else
+    product = &args.product;
+  GpuWeights& copies = GpuWeights::of(work.gpu(), *p.weights);
+  product->weights = {copies.packed(*p.weights, prepared.row_terms, prepared.is_shifted)};
+  product->bias = copies.bias(*p.weights);
+  product->tiles = variant.groups ? divided_up(product->groups, variant.groups) : 1;
+  work.launch(variant.kernel, args, tiles_of(variant, *product), {&product->src, &product->dst, &product->addend});
+}
+
+bool is_clip(const Neuron& neuron) { return cuda::is_clip(neuron.type, neuron.a); }
+
+/// Return why no kernel takes a problem.
+const char* why_not(const ConvProblem& p) {
+  const ConvWeights& weights = *p.weights;
+  if (weights.groups != 1) return "groups";
+  if (p.subpixel > 1) return "sub-pixel";
+  if (p.src.format != Format::float16 || p.dst.format != Format::float16) return "not float16";
+  const i64 window = weights.kernel_h * weights.kernel_w * weights.in_channels_per_group;
+  if (p.dst.size() <= kFewProducts / window) return "few products";
+  if (p.dst.n * p.dst.h * p.dst.w * divided_up(p.dst.c, product::kOutputs) > kMaxIndex) return "very large image";
+  return nullptr;
+}
+
+/// Fill in what does not depend on the source.
+void set_result(ProductArgs& args, const ConvProblem& p, Work& work) {
+  args.dst = work.view(p.dst);
+  args.addend = work.view(p.addend);
+  args.rows = p.dst.n * p.dst.h * p.dst.w;
+  args.groups = divided_up(p.dst.c, product::kOutputs);
+  args.neuron = work.activation(p.neuron);
+  args.after = work.activation(p.after);
+}
+
+/// Return the source as the pixels that a 1 x 1 window reads, if all are inside.
+bool sample(ImageView& src, const Window& w, const ImageView& dst) {
+  if (w.start_h < 0 || w.start_w < 0 || w.start_h + (dst.h - 1) * w.stride_h >= src.h ||
+      w.start_w + (dst.w - 1) * w.stride_w >= src.w)
+    return false;
+  src.offset += static_cast<std::size_t>(w.start_h * src.h_stride + w.start_w * src.w_stride) * size_of(src.format);
+  src.h_stride *= w.stride_h, src.w_stride *= w.stride_w;
+  src.h = dst.h, src.w = dst.w;
+  return true;
+}
+
+const char* prepare(const Call<ConvProblem>& call, Prepared<ProductArgs>& to) {
+  const auto& [p, work] = call;
+  const ConvWeights& weights = *p.weights;
+  if (const char* const reason = why_not(p)) return reason;
+  if (weights.kernel_h != 1 || weights.kernel_w != 1) return "not 1 x 1";
+  ImageView src = p.src;
+  if (!sample(src, p.window, p.dst)) return "padding";
+  ProductArgs& args = to.args;
+  args.src = work.view(src);
+  set_result(args, p, work);
+  if (const char* const reason = why_no_vectors({&args.src, &args.dst, &args.addend})) return reason;
+  to.row_terms = src.c;
+  to.clips = is_clip(p.neuron) && is_clip(p.after);
+  args.chunks = divided_up(src.c, product::kTerms);
+  const auto is_row = [](const View& view) { return view.n == 1 && view.h == 1; };
+  const View flat_src = flattened(args.src, true), flat_dst = flattened(args.dst, true);
+  const View flat_addend = args.addend ? flattened(args.addend, true) : View{};
+  if (is_row(flat_src) && is_row(flat_dst) && is_row(flat_addend)) {
+    args.src = flat_src, args.dst = flat_dst, args.is_flat = true;
+    if (args.addend) args.addend = flat_addend;
+  }
+  return nullptr;
+}
+
+constexpr i64 kMaxExtent = 1 << 24;  // coordinates of values have 32 bits
+bool is_near(i64 value) { return value > -kMaxExtent && value < kMaxExtent; }
+/// Return whether all coordinates of windows and of the source are small.
+bool is_near(const ConvProblem& p) {
+  const Window& w = p.window;
+  return is_near(w.start_h) && is_near(w.start_w) && is_near(p.src.h) && is_near(p.src.w) &&
+         is_near(w.start_h + p.dst.h * w.stride_h + p.weights->kernel_h * w.dilation_h) &&
+         is_near(w.start_w + p.dst.w * w.stride_w + p.weights->kernel_w * w.dilation_w);
+}
+
+const char* prepare(const Call<ConvProblem>& call, Prepared<WindowArgs>& to) {
+  const auto& [p, work] = call;
+  const ConvWeights& weights = *p.weights;
+  const Window& w = p.window;
+  if (const char* const reason = why_not(p)) return reason;
+  if (!is_near(p)) return "far from the source";
+  const i64 terms = weights.kernel_h * weights.kernel_w * p.src.c;
+  if ((terms + product::kTerms) * std::max(p.src.c, weights.kernel_w) > kMaxIndex) return "very many terms";
+  to.args = {.product = {},
+             .start_h = static_cast<int>(w.start_h),
+             .start_w = static_cast<int>(w.start_w),
+             .stride_h = static_cast<int>(w.stride_h),
+             .stride_w = static_cast<int>(w.stride_w),
+             .dilation_h = static_cast<int>(w.dilation_h),
+             .dilation_w = static_cast<int>(w.dilation_w),
+             .kernel_h = static_cast<int>(weights.kernel_h),
+             .kernel_w = product::taps::divisor_of(static_cast<std::uint32_t>(weights.kernel_w)),
+             .channels = product::taps::divisor_of(static_cast<std::uint32_t>(p.src.c)),
+             .clamps = w.edge == Edge::clamp};
+  ProductArgs& args = to.args.product;
+  args.src = work.view(p.src);
+  set_result(args, p, work);
+  if (const char* const reason = why_no_vectors({&args.src, &args.dst, &args.addend})) return reason;
+  to.row_terms = weights.kernel_w * p.src.c;
+  to.clips = is_clip(p.neuron) && is_clip(p.after);
+  args.chunks = divided_up(terms, product::kTerms);
+  return nullptr;
+}
+
+const char* prepare(const Call<ConvProblem>& call, Prepared<StemArgs>& to) {
+  const auto& [p, work] = call;
+  const ConvWeights& weights = *p.weights;
+  const Window& w = p.window;
+  if (const char* const reason = why_not(p)) return reason;
+  const i64 kernel = weights.kernel_h;
+  if (p.src.c != 3 || weights.kernel_w != kernel || (kernel != 3 && kernel != 7))
+    return "neither 3 x 3 nor 7 x 7 of 3 channels";
+  if (w.stride_w % 2 || w.dilation_h != 1 || w.dilation_w != 1) return "odd stride, or dilation";
+  if (w.edge != Edge::zero) return "clamped edges";
+  if (!is_clip(p.neuron) || !is_clip(p.after)) return "activation";
+  if (!is_near(p)) return "far from the source";
+  to.args = {.product = {},
+             .start_h = static_cast<int>(w.start_h),
+             .start_w = static_cast<int>(w.start_w),
+             .stride_h = static_cast<int>(w.stride_h),
+             .stride_w = static_cast<int>(w.stride_w)};
+  ProductArgs& args = to.args.product;
+  args.src = work.view(p.src);
+  if (p.src.w_stride != 3 || p.src.w % 2 || p.src.h_stride % 2 || p.src.n_stride % 2 || args.src.data.address % 4)
+    return "pairs of values are not aligned";
+  set_result(args, p, work);
+  if (const char* const reason = why_no_vectors({&args.dst, &args.addend})) return reason;
+  to.row_terms = (3 * kernel + 1) / 2 * 2;
+  to.is_shifted = to.args.start_w & 1;
+  args.chunks = divided_up(kernel * to.row_terms, product::kTerms);
+  return nullptr;
+}
+
+/// Return the kernels that may run a problem.
+std::span<const Variant<ProductArgs>> variants_for(const ConvProblem&, const Prepared<ProductArgs>&) {
+  return kProducts;
+}
+std::span<const Variant<WindowArgs>> variants_for(const ConvProblem&, const Prepared<WindowArgs>&) { return kWindows; }
+std::span<const Variant<StemArgs>> variants_for(const ConvProblem& p, const Prepared<StemArgs>&) {
+  return std::span(kStems).subspan(p.weights->kernel_h == 3 ? 0 : 1, 1);
+}
+
+/// Return a kernel by the extents, for GPUs without cuDNN: large tiles if there are many, divided terms if few.
+template <class Args>
+const Variant<Args>* suitable(std::span<const Variant<Args>> variants, const Prepared<Args>& prepared, const Gpu& gpu) {
+  const ProductArgs& args = product_of(prepared.args);
+  const i64 processors = gpu.processors();
+  const Variant<Args>* best = nullptr;
+  for (const Variant<Args>& each : variants) {
+    if (!can_run(each, prepared, gpu) || !may_win(each, prepared, gpu)) continue;
+    const i64 tiles = tiles_of(each, args);
+    const bool is_better = !best || (each.groups == 0   ? args.rows >= 256 * processors
+                                     : each.blocks == 0 ? args.chunks > 1 && tiles >= 12 * processors
+                                                        : each.rows == 16 || tiles * each.blocks <= processors);
+    if (is_better) best = &each;
+  }
+  return best;
+}
+
+/// Run the kernel that MPSCNN_IMPL names, or a suitable one.
+template <class Args>
+const char* run(const Call<ConvProblem>& call) {
+  const auto& [p, work] = call;
+  Prepared<Args> prepared;
+  if (const char* const reason = prepare(call, prepared)) return reason;
+  const auto variants = variants_for(p, prepared);
+  const Variant<Args>* chosen = nullptr;
+  for (const Variant<Args>& each : variants)
+    if (dispatch().only == each.name && can_run(each, prepared, work.gpu())) chosen = &each;
+  if (!chosen && dispatch().only.find('/') != std::string::npos) return "the kernel does not compute it";
+  if (!chosen) chosen = suitable(variants, prepared, work.gpu());
+  if (!chosen) return "no kernel suits it";
+  launch(work, *chosen, p, prepared);
+  return nullptr;
+}
+
+template <class Args>
+void add_own(const Call<ConvProblem>& call, std::vector<OwnKernel>& to) {
+  Prepared<Args> prepared;
+  if (prepare(call, prepared)) return;
+  const auto& [p, work] = call;
+  for (const Variant<Args>& each : variants_for(p, prepared))
+    if (can_run(each, prepared, work.gpu()) && may_win(each, prepared, work.gpu()))
+      to.push_back({each.name, [=, &problem = p, &work = work] { launch(work, each, problem, prepared); }});
+}
+
+}  // namespace
+
+const char* run_conv_product(const Call<ConvProblem>& call) { return run<ProductArgs>(call); }
+const char* run_conv_windows(const Call<ConvProblem>& call) { return run<WindowArgs>(call); }
+const char* run_conv_stem(const Call<ConvProblem>& call) { return run<StemArgs>(call); }
+
+std::vector<OwnKernel> own_kernels(const Call<ConvProblem>& call) {
+  std::vector<OwnKernel> kernels;
+  const ConvWeights& weights = *call.problem.weights;
+  if (call.problem.src.c == 3)
+    add_own<StemArgs>(call, kernels);
+  else if (weights.kernel_h == 1 && weights.kernel_w == 1)
+    add_own<ProductArgs>(call, kernels);
+  else
+    add_own<WindowArgs>(call, kernels);
+  return kernels;
+}
+
+}  // namespace openmps::cuda

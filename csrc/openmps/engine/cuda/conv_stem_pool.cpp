@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// A first layer with the max pooling behind it as one kernel.
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "engine/cuda/conv_weights.hpp"
+#include "engine/cuda/convolution.hpp"
+#include "engine/cuda/kernels/conv_stem_pool.hpp"
+#include "engine/failure.hpp"
+#include "engine/problem/conv_pool.hpp"
+
+namespace openmps::cuda {
+namespace {
+
+using product::stem_pool::StemPoolArgs;
+
+constexpr i64 kMaxExtent = 1 << 24;  // coordinates of values have 32 bits
+constexpr i64 kBlocksPerProcessor = 2;
+
+i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
+
+/// Return why the kernel does not compute the problem. Addresses do not matter.
+const char* why_not(const ConvPoolProblem& p) {
+  const ConvWeights& weights = *p.weights;
+  const Window &w = p.window, &pool = p.pool;
+  if (p.src.format != Format::float16 || p.dst.format != Format::float16) return "not float16";
+  if (weights.groups != 1 || p.src.c != 3 || weights.kernel_h != 7 || weights.kernel_w != 7)
+    return "not 7 x 7 of 3 channels";
+  if (p.dst.c > 64 || p.dst.c % 8) return "more than 64 channels, or no multiple of 8";
+  if (w.stride_h != 2 || w.stride_w != 2 || w.dilation_h != 1 || w.dilation_w != 1 || w.edge != Edge::zero)
+    return "a stride other than 2, dilation or clamped edges";
+  if (p.neuron.type == NeuronType::none || !is_clip(p.neuron.type, p.neuron.a)) return "no rectifier";
+  if (pool.kernel_h != 3 || pool.kernel_w != 3 || pool.stride_h != 2 || pool.stride_w != 2 || pool.dilation_h != 1 ||
+      pool.dilation_w != 1)
+    return "pooling other than 3 x 3 with a stride of 2";
+  const auto meets = [](i64 start, i64 results, i64 size) { return start > -3 && start + 2 * (results - 1) < size; };
+  if (!meets(pool.start_h, p.dst.h, p.h) || !meets(pool.start_w, p.dst.w, p.w)) return "windows outside of the source";
+  if (std::max({p.src.h, p.src.w, p.dst.h, p.dst.w}) > kMaxExtent || std::min(w.start_h, w.start_w) < -kMaxExtent ||
+      std::max(w.start_h, w.start_w) > kMaxExtent)
+    return "far from the source";
+  return nullptr;
+}
+
+/// Return the weights in the order of the kernel, made on first use and kept with them.
+Address packed(Work& work, const ConvWeights& weights, bool is_odd) {
+  Gpu& gpu = work.gpu();
+  const Pointer<const float> values = GpuWeights::of(gpu, weights).values(weights);
+  const std::string key =
+      "cuda stem " + std::to_string(is_odd) + ' ' + std::to_string(reinterpret_cast<std::uintptr_t>(&gpu));
+  const std::lock_guard lock(weights.cache.mutex);
+  std::shared_ptr<void>& entry = weights.cache.entries[key];
+  if (!entry) {
+    if (work.is_recording()) throw EngineError(FailureCode::internal, "a recorded convolution has not run before.");
+    const auto block = std::make_shared<GpuBlock>(gpu, product::stem_pool::kPackedVectors * sizeof(product::Halves8));
+    work.launch(product::stem_pool::pack_stem_weights, {values, {block->address()}, weights.out_channels, is_odd},
+                product::stem_pool::kPackedVectors);
+    work.synchronize();  // other streams may use it
+    entry = block;
+  }
+  return static_cast<GpuBlock*>(entry.get())->address();
+}
+
+const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
+  const auto& [p, work] = call;
+  if (const char* const reason = why_not(p)) return reason;
+  StemPoolArgs args{.src = work.view(p.src),
+                    .dst = work.view(p.dst),
+                    .weights = {packed(work, *p.weights, p.window.start_w & 1)},
+                    .bias = GpuWeights::of(work.gpu(), *p.weights).bias(*p.weights),
+                    .start_h = static_cast<int>(p.window.start_h),
+                    .start_w = static_cast<int>(p.window.start_w),
+                    .conv_h = static_cast<int>(p.h),
+                    .conv_w = static_cast<int>(p.w),
+                    .pool_h = static_cast<int>(p.pool.start_h),
+                    .pool_w = static_cast<int>(p.pool.start_w),
+                    .neuron = work.activation(p.neuron)};
+  args.tiles_w = static_cast<int>(divided_up(p.dst.w, product::stem_pool::kColumns));
+  // Low tiles convolve more pixels twice; high ones leave processors idle if there are few images.
+  while (args.rows > 2 && p.dst.n * args.tiles_w * divided_up(p.dst.h, args.rows) < work.gpu().processors())
+    --args.rows;
+  args.tiles_h = static_cast<int>(divided_up(p.dst.h, args.rows));
+  args.tiles = p.dst.n * args.tiles_h * args.tiles_w;
+  args.blocks = std::min<i64>(args.tiles, kBlocksPerProcessor * work.gpu().processors());
+  args.loads_pairs = p.src.w_stride == 3 && p.src.w % 2 == 0 && p.src.h_stride % 2 == 0 && p.src.n_stride % 2 == 0 &&
+                     args.src.data.address % 4 == 0;
+  args.stores_vectors =
+      args.dst.data.address % 16 == 0 && p.dst.w_stride % 8 == 0 && p.dst.h_stride % 8 == 0 && p.dst.n_stride % 8 == 0;
+  work.launch(product::stem_pool::conv_stem_pool, args, args.blocks, {&args.src, &args.dst});
+  return nullptr;
+}
+
+constexpr Implementation<Call<ConvPoolProblem>> kConvPools[] = {{"cuda_conv_stem_pool", run_conv_pool_stem}};
+const ImplementationNames kConvPoolNames(kConvPools);
+
+}  // namespace
+
+bool solve(const ConvPoolProblem& problem, Work& work) {
+  return try_first("convolve, pool", kConvPools, Call<ConvPoolProblem>{problem, work});
+}
+
+bool fuses(const ConvPoolProblem& problem) { return !why_not(problem); }
+
+}  // namespace openmps::cuda
