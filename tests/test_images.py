@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mpscnn
-from support import address, random
+from support import ENGINE, address, random
 
 DTYPES = ["float32", "float16", "uint8", "uint16"]
 SHAPES = [(1, 1, 1, 1), (2, 5, 7, 3), (1, 4, 4, 4), (3, 2, 9, 17), (1, 6, 1, 8), (2, 1, 6, 5)]
@@ -176,6 +176,7 @@ def test_memoryview(dtype: str) -> None:
         memoryview(mpscnn.Image.temporary(mpscnn.CommandBuffer(), (1, 2, 3, 4)))
 
 
+@pytest.mark.skipif(ENGINE == "cuda-host", reason="test_device_arrays.py has the memory of a GPU")
 def test_dlpack() -> None:
     x = random((1, 2, 3, 4))
     image = mpscnn.Image.from_array(x)

@@ -259,7 +259,18 @@ def test_import_reads_what_kernels_need_and_no_more():
     """Networks and readers of models are imported on first use."""
     program = "import numpy, sys; before = set(sys.modules); import mpscnn; print(*sorted(set(sys.modules) - before))"
     modules = {name for name in run(sys.executable, "-c", program).stdout.split() if name.startswith("mpscnn.")}
-    kernels = {"_checks", "_core", "_docs", "_interrupts", "_public", "buffer", "data_source", "descriptors", "device"}
+    kernels = {
+        "_checks",
+        "_core",
+        "_docs",
+        "_interrupts",
+        "_public",
+        "buffer",
+        "data_source",
+        "descriptors",
+        "device",
+        "device_array",
+    }
     kernels |= {"image", "kernels", "matrix", "padding_policy", "states", "weights"}
     assert modules == {f"mpscnn.{name}" for name in kernels}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack, __array_interface__ and the buffer protocol.
+// DLPack, __array_interface__, __cuda_array_interface__ and the buffer protocol.
 #include "bind_array.hpp"
 
 #include <cstdlib>
@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include <mpscnn/array_protocols.hpp>
+#include <mpscnn/device.hpp>
 #include <mpscnn/error.hpp>
 
 #include "arguments.hpp"
@@ -18,102 +20,41 @@ namespace mpscnn::bindings {
 
 namespace {
 
-// ---- DLPack: https://dmlc.github.io/dlpack/latest/c_api.html
+// ---- DLPack
 
-struct DLDevice {
-  std::int32_t type;
-  std::int32_t id;
-};
+constexpr std::uintptr_t kLegacyStream = 1;
 
-struct DLDataType {
-  std::uint8_t code;
-  std::uint8_t bits;
-  std::uint16_t lanes;
-};
+template <class Managed>
+constexpr const char* kCapsule = "dltensor";
+template <>
+constexpr const char* kCapsule<DLManagedTensorVersioned> = "dltensor_versioned";
+template <class Managed>
+constexpr const char* kUsedCapsule = "used_dltensor";
+template <>
+constexpr const char* kUsedCapsule<DLManagedTensorVersioned> = "used_dltensor_versioned";
 
-struct DLTensor {
-  void* data;
-  DLDevice device;
-  std::int32_t ndim;
-  DLDataType dtype;
-  std::int64_t* shape;
-  std::int64_t* strides;  // elements; null: C-contiguous
-  std::uint64_t byte_offset;
-};
-
-struct DLManagedTensor {
-  DLTensor tensor;
-  void* context;
-  void (*deleter)(DLManagedTensor*);
-};
-
-struct DLManagedTensorVersioned {
-  struct {
-    std::uint32_t major, minor;
-  } version;
-  void* context;
-  void (*deleter)(DLManagedTensorVersioned*);
-  std::uint64_t flags;
-  DLTensor tensor;
-};
-
-constexpr std::uint64_t kDLReadOnly = 1;
-constexpr std::int32_t kDLCPU = 1, kDLCUDAHost = 3, kDLROCMHost = 11;
-constexpr std::int32_t kMostAxes = 64;  // limit of PyTorch's tensors and NumPy's arrays
-
-void check_device(std::int32_t type, py::handle object, const char* name) {
-  check<TypeError>(type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost, name, " (", type_name(object),
-                   ") lies on DLPack device ", type, ", not in the memory of the CPU (1).");
-}
-
-std::optional<DType> dtype_of_dlpack(const DLDataType& type) {
-  if (type.lanes != 1) return std::nullopt;
-  enum : std::uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4 };
-  switch (type.code << 8 | type.bits) {
-    case kUInt << 8 | 8: return DType::uint8;
-    case kUInt << 8 | 16: return DType::uint16;
-    case kUInt << 8 | 32: return DType::uint32;
-    case kInt << 8 | 32: return DType::int32;
-    case kInt << 8 | 64: return DType::int64;
-    case kFloat << 8 | 16: return DType::float16;
-    case kFloat << 8 | 32: return DType::float32;
-    case kFloat << 8 | 64: return DType::float64;
-    case kBfloat << 8 | 16: return DType::bfloat16;
-    default: return std::nullopt;
-  }
+/// Throw unless a device, or the host for null, can use the memory. Wait for `stream`, whose work may write it.
+void check_memory(ArrayView& view, py::handle object, const char* name, const Device* device, std::uintptr_t stream) {
+  const auto what = say(name, " (", type_name(object), ")");
+  if (!device || device->memory_space().is_host())
+    check<TypeError>(view.space.is_host(), what, " lies on DLPack device ", view.space.type,
+                     ", not in the memory of the CPU (1).");
+  if (view.space.is_host() || view.size() == 0) return;
+  device->check_memory(view, what);
+  const ReleaseGil release;
+  if (stream != 0) device->wait_for_stream(stream);
 }
 
 /// Take ownership of the capsule's tensor as the protocol requires: rename the capsule, and call the deleter when done.
 template <class Managed>
-ArrayView view_of_managed(py::handle object, py::handle capsule, const char* capsule_name, const char* used_name,
-                          const char* name, bool read_only) {
-  auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), capsule_name));
+ArrayView view_of_managed(py::handle object, py::handle capsule, const char* name, const Device* device,
+                          bool read_only) {
+  auto* managed = static_cast<Managed*>(PyCapsule_GetPointer(capsule.ptr(), kCapsule<Managed>));
   if (!managed) throw py::error_already_set();
-  const DLTensor& tensor = managed->tensor;
-  check_device(tensor.device.type, object, name);
-  check(tensor.ndim >= 0 && tensor.ndim <= kMostAxes, name, " (", type_name(object), "): ndim (", tensor.ndim,
-        ") of its DLPack capsule is not within 0 to ", kMostAxes, ".");
-  check(tensor.shape || tensor.ndim == 0, name, " (", type_name(object), "): shape of its DLPack capsule is NULL.");
-  const auto dtype = dtype_of_dlpack(tensor.dtype);
-  if (!dtype) {
-    refuse_dtype(say("DLPack code ", int{tensor.dtype.code}, ", ", int{tensor.dtype.bits}, " bits, ",
-                     tensor.dtype.lanes, " lanes"),
-                 name);
-  }
-  ArrayView view;
-  view.dtype = *dtype;
-  view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+  auto view = view_of_tensor(managed->tensor, say(name, " (", type_name(object), ")"), name);
   view.read_only = read_only;
-  view.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
-  bytes_of(view.shape, *dtype, name);
-  check(tensor.data || view.size() == 0, name, " (", type_name(object), ") has no memory: its address is NULL.");
-  if (tensor.strides) {
-    view.strides.assign(tensor.strides, tensor.strides + tensor.ndim);
-    for (auto& stride : view.strides) stride *= static_cast<std::int64_t>(size_of(*dtype));
-  } else {
-    view.strides = contiguous_strides(view.shape, *dtype);
-  }
-  if (PyCapsule_SetName(capsule.ptr(), used_name) != 0) throw py::error_already_set();
+  check_memory(view, object, name, device, 0);
+  if (PyCapsule_SetName(capsule.ptr(), kUsedCapsule<Managed>) != 0) throw py::error_already_set();
   view.owner = std::shared_ptr<void>(managed, [](void* pointer) {
     with_gil([pointer] {
       auto* held = static_cast<Managed*>(pointer);
@@ -143,39 +84,66 @@ void check_storage(py::handle tensor, const ArrayView& view, const char* name) {
 }
 
 /// Return a view of `source`, which is `object` or replaces it.
-ArrayView view_of_capsule(py::handle object, py::handle source, const char* name) {
+ArrayView view_of_capsule(py::handle object, py::handle source, const char* name, const Device* device) {
   static const auto* version = new py::tuple(py::make_tuple(1, 0));
+  py::dict stream;
+  ArrayView place;
+  if (py::hasattr(source, "__dlpack_device__")) {
+    const auto pair = py::tuple(source.attr("__dlpack_device__")());
+    place.space = memory_space_of({py::int_(pair[0]).cast<std::int32_t>(), py::int_(pair[1]).cast<std::int32_t>()});
+    if (place.space.type == MemorySpace::kCuda) stream["stream"] = kLegacyStream;
+  }
+  place.shape = {1};
+  check_memory(place, object, name, device, 0);
   py::object capsule;
   try {
-    capsule = source.attr("__dlpack__")(py::arg("max_version") = *version);
+    capsule = source.attr("__dlpack__")(py::arg("max_version") = *version, **stream);
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_TypeError)) throw;
-    capsule = source.attr("__dlpack__")();  // exporters without the argument
+    capsule = source.attr("__dlpack__")(**stream);  // exporters without the argument
   }
-  if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+  ArrayView view;
+  if (PyCapsule_IsValid(capsule.ptr(), kCapsule<DLManagedTensorVersioned>)) {
     const auto* managed =
-        static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+        static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), kCapsule<DLManagedTensorVersioned>));
     check<TypeError>(managed->version.major == 1, name, " (", type_name(object), ") speaks DLPack ",
                      managed->version.major, ", not 1.");
-    return view_of_managed<DLManagedTensorVersioned>(object, capsule, "dltensor_versioned", "used_dltensor_versioned",
-                                                     name, managed->flags & kDLReadOnly);
+    view = view_of_managed<DLManagedTensorVersioned>(object, capsule, name, device, managed->flags & kDLReadOnly);
+  } else {
+    view = view_of_managed<DLManagedTensor>(object, capsule, name, device, false);
   }
-  return view_of_managed<DLManagedTensor>(object, capsule, "dltensor", "used_dltensor", name, false);
+  if (place.space.type == MemorySpace::kCuda) check_memory(view, object, name, device, kLegacyStream);
+  return view;
+}
+
+template <class Managed>
+py::object new_capsule(const ArrayView& view) {
+  auto* tensor = new_tensor<Managed>(view);
+  PyObject* capsule = PyCapsule_New(tensor, kCapsule<Managed>, [](PyObject* self) {
+    if (!PyCapsule_IsValid(self, kCapsule<Managed>)) return;  // taken over
+    auto* unused = static_cast<Managed*>(PyCapsule_GetPointer(self, kCapsule<Managed>));
+    unused->deleter(unused);
+  });
+  if (!capsule) {
+    tensor->deleter(tensor);
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(capsule);
 }
 
 }  // namespace
 
-ArrayView view_of_dlpack(py::handle object, const char* name) {
-  if (py::hasattr(object, "__dlpack_device__")) {
-    const auto device = py::tuple(object.attr("__dlpack_device__")());
-    check_device(py::int_(device[0]).cast<std::int32_t>(), object, name);
-  }
+py::object capsule_of(const ArrayView& view, bool is_versioned) {
+  return is_versioned ? new_capsule<DLManagedTensorVersioned>(view) : new_capsule<DLManagedTensor>(view);
+}
+
+ArrayView view_of_dlpack(py::handle object, const char* name, const Device* device) {
   py::object source = py::reinterpret_borrow<py::object>(object);
   // PyTorch does not export tensors that require grad; detach() returns the same memory.
   if (py::hasattr(source, "requires_grad") && py::bool_(source.attr("requires_grad"))) source = source.attr("detach")();
   // PyTorch exports the memory, which has the opposite sign.
   if (is_negated(source)) source = source.attr("resolve_neg")();
-  auto view = view_of_capsule(object, source, name);
+  auto view = view_of_capsule(object, source, name, device);
   check_storage(source, view, name);
   return view;
 }
@@ -183,30 +151,6 @@ ArrayView view_of_dlpack(py::handle object, const char* name) {
 namespace {
 
 // ---- __array_interface__ and the buffer protocol
-
-/// The element type of a format such as "f", "<f4" or "|u1".
-std::optional<DType> dtype_of_format(std::string_view format, std::size_t bytes) {
-  if (!format.empty() && std::string_view("@=<>|!").find(format[0]) != std::string_view::npos) {
-    if ((format[0] == '>' || format[0] == '!') && bytes > 1) return std::nullopt;
-    format.remove_prefix(1);
-  }
-  if (format.empty()) return std::nullopt;
-  const bool typestr = format.size() > 1;  // "f4" (array interface) against "f" (struct)
-  const char kind = format[0];
-  if (typestr && format.substr(1) != std::to_string(bytes)) return std::nullopt;
-  const bool is_unsigned = typestr ? kind == 'u' : std::string_view("BHILQNc").find(kind) < 6;
-  const bool is_signed = typestr ? kind == 'i' : std::string_view("bhilqn").find(kind) != std::string_view::npos;
-  const bool is_float = typestr ? kind == 'f' : std::string_view("efd").find(kind) != std::string_view::npos;
-  if (is_unsigned && bytes == 1) return DType::uint8;
-  if (is_unsigned && bytes == 2) return DType::uint16;
-  if (is_unsigned && bytes == 4) return DType::uint32;
-  if (is_signed && bytes == 4) return DType::int32;
-  if (is_signed && bytes == 8) return DType::int64;
-  if (is_float && bytes == 2) return DType::float16;
-  if (is_float && bytes == 4) return DType::float32;
-  if (is_float && bytes == 8) return DType::float64;
-  return std::nullopt;
-}
 
 struct HeldBuffer {
   Py_buffer buffer{};
@@ -244,8 +188,8 @@ ArrayView view_of_buffer(py::handle object, const char* name) {
 
 namespace {
 
-ArrayView view_of_interface_fields(py::handle object, const char* name) {
-  const py::dict interface = object.attr("__array_interface__");
+ArrayView view_of_interface_fields(py::handle object, const char* name, const char* attribute, const Device* device) {
+  const py::dict interface = object.attr(attribute);
   const auto typestr = py::str(interface["typestr"]).cast<std::string>();
   const auto bytes = typestr.size() > 2 ? std::strtoul(typestr.c_str() + 2, nullptr, 10) : 0;
   const auto dtype = dtype_of_format(typestr, bytes);
@@ -256,7 +200,7 @@ ArrayView view_of_interface_fields(py::handle object, const char* name) {
   bytes_of(view.shape, *dtype, name);
   const bool strided = interface.contains("strides") && !interface["strides"].is_none();
   view.strides = strided ? interface["strides"].cast<Extents>() : contiguous_strides(view.shape, *dtype);
-  check<TypeError>(view.strides.size() == view.shape.size(), name, ".__array_interface__ has ", view.strides.size(),
+  check<TypeError>(view.strides.size() == view.shape.size(), name, ".", attribute, " has ", view.strides.size(),
                    " strides for ", view.shape.size(), " axes.");
   py::object data = interface.contains("data") ? py::object(interface["data"]) : py::none();
   if (py::isinstance<py::tuple>(data)) {
@@ -264,8 +208,14 @@ ArrayView view_of_interface_fields(py::handle object, const char* name) {
     view.data = reinterpret_cast<void*>(pair[0].cast<std::uintptr_t>());
     view.read_only = pair[1].cast<bool>();
     view.owner = keep_python_object(py::reinterpret_borrow<py::object>(object));
+    if (attribute != kCudaInterface) return view;
+    view.space = {MemorySpace::kCuda, MemorySpace::kUnknown};
+    // None: the memory is ready. Version 2 has no stream, and the default stream is the producer's.
+    const auto stream = interface.contains("stream") ? py::object(interface["stream"]) : py::int_(kLegacyStream);
+    check_memory(view, object, name, device, stream.is_none() ? 0 : stream.cast<std::uintptr_t>());
     return view;
   }
+  check<TypeError>(attribute != kCudaInterface, name, ".", attribute, " has no address.");
   const ArrayView memory = view_of_buffer(data.is_none() ? object : py::handle(data), name);
   const auto offset = interface.contains("offset") ? interface["offset"].cast<std::int64_t>() : 0;
   const std::int64_t available = memory.size() * static_cast<std::int64_t>(size_of(memory.dtype));
@@ -285,15 +235,15 @@ ArrayView view_of_interface_fields(py::handle object, const char* name) {
 
 }  // namespace
 
-ArrayView view_of_interface(py::handle object, const char* name) {
+ArrayView view_of_interface(py::handle object, const char* name, const char* attribute, const Device* device) {
   try {
-    return view_of_interface_fields(object, name);
+    return view_of_interface_fields(object, name, attribute, device);
   } catch (const py::cast_error&) {
   } catch (py::error_already_set& error) {
     if (!error.matches(PyExc_KeyError)) throw;
   }
   throw TypeError(
-      say(name, ".__array_interface__ of ", type_name(object), " is not version 3 of NumPy's array interface."));
+      say(name, ".", attribute, " of ", type_name(object), " is not version 3 of NumPy's array interface."));
 }
 
 }  // namespace mpscnn::bindings

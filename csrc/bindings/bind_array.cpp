@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include <mpscnn/array_protocols.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/pages.hpp>
 #include <mpscnn/watched_memory.hpp>
@@ -76,9 +77,10 @@ ArrayView view_of_array(py::handle object, const char* name, Keep keep) {
   return view;
 }
 
-ArrayView view_by_protocol(py::handle object, const char* name) {
-  if (py::hasattr(object, "__dlpack__")) return view_of_dlpack(object, name);
-  if (py::hasattr(object, "__array_interface__")) return view_of_interface(object, name);
+ArrayView view_by_protocol(py::handle object, const char* name, const Device* device) {
+  if (py::hasattr(object, "__dlpack__")) return view_of_dlpack(object, name, device);
+  for (const char* interface : {kHostInterface, kCudaInterface})
+    if (py::hasattr(object, interface)) return view_of_interface(object, name, interface, device);
   if (PyObject_CheckBuffer(object.ptr())) return view_of_buffer(object, name);
   throw TypeError(say(name, " (", type_name(object),
                       ") is not an array: it has neither DLPack, __array_interface__ nor the buffer protocol."));
@@ -86,11 +88,11 @@ ArrayView view_by_protocol(py::handle object, const char* name) {
 
 }  // namespace
 
-ArrayView view_of(py::handle object, const char* name, Keep keep) {
+ArrayView view_of(py::handle object, const char* name, Keep keep, const Device* device) {
   if (Npy::get().PyArray_Check_(object.ptr())) return view_of_array(object, name, keep);
-  auto view = view_by_protocol(object, name);
+  auto view = view_by_protocol(object, name, device);
   check(view.data || view.size() == 0, name, " (", type_name(object), ") has no memory: its address is NULL.");
-  watch(view);
+  if (view.space.is_host()) watch(view);
   return view;
 }
 
@@ -119,9 +121,9 @@ void check_writable_tensor(py::handle object, const char* name) {
 
 }  // namespace
 
-ArrayView writable_view_of(py::handle object, const char* name, Keep keep) {
+ArrayView writable_view_of(py::handle object, const char* name, Keep keep, const Device* device) {
   if (!Npy::get().PyArray_Check_(object.ptr())) check_writable_tensor(object, name);
-  ArrayView view = view_of(object, name, keep);
+  ArrayView view = view_of(object, name, keep, device);
   check(!view.read_only, name, " is read-only.");
   for (std::size_t i = 0; i < view.ndim() && view.size() > 0; ++i)
     check(view.strides[i] != 0 || view.shape[i] == 1, name, ": indices along axis ", i,
@@ -145,16 +147,16 @@ const char* conversion_of(py::handle object) {
 
 }  // namespace
 
-ArrayView pixels_of(py::handle object, const char* name) {
-  auto view = view_of(object, name);
+ArrayView pixels_of(py::handle object, const char* name, const Device* device) {
+  auto view = view_of(object, name, Keep::owner, device);
   if (!are_pixels(view.dtype))
     throw TypeError(
         say(name, ".dtype (", name_of(view.dtype), kNoPixels, ": convert the array with ", conversion_of(object), "."));
   return view;
 }
 
-ArrayView writable_pixels_of(py::handle object, const char* name) {
-  auto view = writable_view_of(object, name);
+ArrayView writable_pixels_of(py::handle object, const char* name, const Device* device) {
+  auto view = writable_view_of(object, name, Keep::owner, device);
   check<TypeError>(are_pixels(view.dtype), name, ".dtype (", name_of(view.dtype), kNoPixels, ".");
   return view;
 }
@@ -176,6 +178,10 @@ py::array array_from(const ArrayView& view) {
   if (view.owner && npy.PyArray_SetBaseObject_(array, to_python_owner(view.owner).release().ptr()) != 0)
     throw py::error_already_set();
   return result;
+}
+
+py::object object_from(const ArrayView& view, const std::shared_ptr<Device>& device) {
+  return view.space.is_host() ? py::object(array_from(view)) : py::cast(DeviceArray{view, device});
 }
 
 LossResult loss_result(const char* who, const char* whose, const py::object& out, const Extents& shape, DType dtype) {

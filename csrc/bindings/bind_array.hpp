@@ -11,6 +11,7 @@
 #include <memory>
 
 #include <mpscnn/array.hpp>
+#include <mpscnn/device.hpp>
 #include <mpscnn/watched_memory.hpp>
 
 #include "arguments.hpp"
@@ -27,9 +28,10 @@ enum class Keep {
              ///< so)
 };
 
-/// Return a view of a NumPy array or an object with DLPack, `__array_interface__` or the buffer protocol. Throw
-/// TypeError with the argument for other objects and for element types that DType lacks.
-ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
+/// Return a view of a NumPy array or an object with DLPack, `__array_interface__`, `__cuda_array_interface__` or the
+/// buffer protocol. Throw TypeError with the argument for other objects, for element types that DType lacks, and for
+/// memory that neither the host nor `device` (may be null) can access. Work that writes the memory is complete.
+ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner, const Device* device = nullptr);
 
 // Views of objects of other libraries; throw TypeError with the argument for unsupported objects.
 
@@ -37,25 +39,39 @@ ArrayView view_of(py::handle object, const char* name, Keep keep = Keep::owner);
 bool is_negated(py::handle object);
 
 /// View an object with __dlpack__; a negated tensor is copied.
-ArrayView view_of_dlpack(py::handle object, const char* name);
+ArrayView view_of_dlpack(py::handle object, const char* name, const Device* device);
+
+/// Return a capsule of the view for __dlpack__, of DLPack 1.0 or of the version before.
+py::object capsule_of(const ArrayView& view, bool is_versioned);
 
 /// View an object with the buffer protocol.
 ArrayView view_of_buffer(py::handle object, const char* name);
 
-/// View an object with __array_interface__.
-ArrayView view_of_interface(py::handle object, const char* name);
+inline constexpr const char *kHostInterface = "__array_interface__", *kCudaInterface = "__cuda_array_interface__";
+
+/// View an object with the attribute, one of these two.
+ArrayView view_of_interface(py::handle object, const char* name, const char* attribute, const Device* device);
 
 /// Watch a NumPy array of any dtype or a buffer of bytes. Return null if it cannot be a mapped file. Does not keep it
 /// alive.
 std::shared_ptr<const WatchedMemory> watch_array(py::handle array);
 
 /// Return a view for writing. Throw std::invalid_argument "out is read-only." if the memory is read-only.
-ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner);
+ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner,
+                           const Device* device = nullptr);
 
 /// The same for arrays that are read or written as images. Throw TypeError for element types that images lack; for
 /// arrays that are read, the message says how to convert them.
-ArrayView pixels_of(py::handle object, const char* name);
-ArrayView writable_pixels_of(py::handle object, const char* name);
+ArrayView pixels_of(py::handle object, const char* name, const Device* device = nullptr);
+ArrayView writable_pixels_of(py::handle object, const char* name, const Device* device);
+
+/// An array in the memory of a device that the host cannot access.
+struct DeviceArray {
+  ArrayView view;
+  std::shared_ptr<Device> device;
+};
+/// Return a NumPy view of an array in the host's memory, or a DeviceArray.
+py::object object_from(const ArrayView& view, const std::shared_ptr<Device>& device);
 
 /// Fields of a NumPy array's C struct, without a copy of its extents, for time-critical calls. Py_intptr_t is `long`
 /// everywhere, std::int64_t is `long long` on macOS: pointers to them do not convert.

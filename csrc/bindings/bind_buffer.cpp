@@ -37,6 +37,13 @@ py::array numpy_view(const std::shared_ptr<Buffer>& buffer, py::handle dtype_lik
                      .owner = buffer});
 }
 
+/// Return an array of the buffer's bytes, to be copied.
+const py::array& checked(const Buffer& buffer, const py::array& array) {
+  check(static_cast<std::uint64_t>(array.nbytes()) == buffer.bytes() && (array.flags() & py::array::c_style),
+        "Buffer: the array has ", array.nbytes(), " bytes, or gaps; the buffer has ", buffer.bytes(), " bytes.");
+  return array;
+}
+
 py::object bytes_of_object(py::handle self) {
   return numpy_view(object_of<Buffer>(self, "self"), py::none(), py::none());
 }
@@ -50,7 +57,7 @@ void bind_buffer(py::module_& module) {
         const auto target = device_or_default(device);
         check<TypeError>(!PyBool_Check(source.ptr()), "Buffer: source (", py::repr(source).cast<std::string>(),
                          ") is not a length in bytes or an array.");
-        if (!is_integer(source)) return Buffer::share(target, view_of(source, "source"));
+        if (!is_integer(source)) return Buffer::share(target, view_of(source, "source", Keep::owner, target.get()));
         const Index length = index_of(source);
         check<MemoryError>(length.value || length.number < py::int_(0), "Buffer: length (",
                            py::str(length.number).cast<std::string>(), ") is beyond 64 bits.");
@@ -60,6 +67,17 @@ void bind_buffer(py::module_& module) {
       }))
       .def("_numpy", [](const Arg<Buffer, "self">& buffer, const py::object& dtype,
                         const py::object& shape) { return numpy_view(buffer, dtype, shape); })
+      .def(
+          "_device_array",
+          [](const Arg<Buffer, "self">& buffer) { return object_from(Buffer::device_array(buffer), buffer->device()); })
+      .def_property_readonly("_is_visible", &Buffer::is_visible)
+      .def_property_readonly("device", &Buffer::device, "The device that the buffer is for.")
+      .def("_read",
+           [](const Buffer& buffer, py::array into) {
+             checked(buffer, into);
+             buffer.read(into.mutable_data());
+           })
+      .def("_write", [](Buffer& buffer, const py::array& from) { buffer.write(checked(buffer, from).data()); })
       .def_property_readonly("nbytes", &Buffer::bytes, "Length in bytes.");
   kind.def("__repr__", [](const Buffer& buffer) { return say("<mpscnn.Buffer of ", buffer.bytes(), " bytes>"); });
 }

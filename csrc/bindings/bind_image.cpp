@@ -29,7 +29,7 @@ DType image_dtype(const py::object& dtype) { return dtype_from(dtype, "dtype", D
 py::object numpy_of(const std::shared_ptr<Image>& image, ImageLayout layout, const py::object& out, CopyMode copy) {
   image->check_readable();
   if (!out.is_none()) {
-    const auto view = writable_view_of(out, "out");
+    const auto view = writable_view_of(out, "out", Keep::owner, image->device().get());
     const ReleaseGil release;
     image->to_array(view, layout);
   } else {
@@ -65,7 +65,7 @@ std::shared_ptr<Image> image_from_array(const py::object& x, const Str<"layout">
   const auto copy = copy_mode(copy_or_none);
   const auto target = device_or_default(device);
   const auto order = image_layout_from_name(layout.value);
-  const auto view = pixels_of(x, "x");
+  const auto view = pixels_of(x, "x", target.get());
   const ReleaseGil release;
   return make_image(target, view, order, copy);
 }
@@ -94,10 +94,13 @@ void bind_image(py::module_& module) {
            })
       .def("_write",
            [](Image& image, const py::object& x, const Str<"layout">& layout) {
-             const auto view = view_of(x, "x");
+             const auto view = view_of(x, "x", Keep::owner, image.device().get());
              const ReleaseGil release;
              image.write(view, image_layout_from_name(layout.value));
            })
+      .def("_device_array",
+           [](const Arg<Image, "self">& image) { return object_from(Image::device_array(image), image->device()); })
+      .def_property_readonly("_is_visible", [](const Image& image) { return image.device()->memory_space().is_host(); })
       .def("_channels",
            [](const Image& image, Int<"first"> first, Int<"count"> count) { return image.channels(first, count); })
       .def_property_readonly(

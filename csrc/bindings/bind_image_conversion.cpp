@@ -22,14 +22,14 @@ py::object call_conversion(const ImageConversion& kernel, const py::object& x, c
     }
     return py::cast(result);
   }
-  const auto view = pixels_of(x, "x");
+  const auto view = pixels_of(x, "x", kernel.device().get());
   std::optional<ArrayView> target;
-  if (!out.is_none()) target = writable_view_of(out, "out");
+  if (!out.is_none()) target = writable_view_of(out, "out", Keep::owner, kernel.device().get());
   {
     const ReleaseGil release;
     target = run(kernel, view, target);
   }
-  return out.is_none() ? array_from(*target) : out;
+  return out.is_none() ? object_from(*target, kernel.device()) : out;
 }
 
 const ParamSpec& attribute(const char* name) {

@@ -188,7 +188,7 @@ py::object encode(Kernel& kernel, CommandBuffer& buffer, Given given, py::handle
 ArrayView images_view(const Kernel& kernel, py::handle object, std::size_t source) {
   const auto& row = kernel.row();
   const std::string name(row.sources[source]);
-  auto view = pixels_of(object, name.c_str());
+  auto view = pixels_of(object, name.c_str(), kernel.device().get());
   check(view.ndim() == 4, row.name, ": ", name, ".ndim (", view.ndim(), ") is not 4 (N, H, W, C).");
   return view;
 }
@@ -242,14 +242,14 @@ py::object call_kernel(Kernel& kernel, Given given, py::handle out, py::handle s
   std::optional<ArrayView> target;
   if (!out.is_none()) {
     check_made(out, "out");
-    target = writable_pixels_of(out, "out");
+    target = writable_pixels_of(out, "out", kernel.device().get());
     check(target->ndim() == 4, row.name, ": out.ndim (", target->ndim(), ") is not 4 (N, H, W, C).");
   }
   {
     const ReleaseGil release;
     target = run(kernel, views.span(), state.states(left.state()), target, dtype);
   }
-  return left.beside(out.is_none() ? py::object(array_from(*target)) : py::reinterpret_borrow<py::object>(out));
+  return left.beside(out.is_none() ? object_from(*target, kernel.device()) : py::reinterpret_borrow<py::object>(out));
 }
 
 using ReloadedState =

@@ -59,10 +59,11 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
   const auto& parts = network->parts();
   check<TypeError>(arrays.size() == parts.inputs.size(), "the number of arrays (", arrays.size(), ") is not ",
                    parts.inputs.size(), ".");
+  const Device* device = network->device().get();
   std::vector<ArrayView> inputs;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const auto name = input_name(*network, i);
-    inputs.push_back(to_nhwc(pixels_of(arrays[i], name.c_str()), BoundaryLayout(input_layouts.at(i)), name));
+    inputs.push_back(to_nhwc(pixels_of(arrays[i], name.c_str(), device), BoundaryLayout(input_layouts.at(i)), name));
   }
   std::vector<BoundaryLayout> layouts;
   for (const auto& layout : output_layouts) layouts.emplace_back(layout);
@@ -77,9 +78,16 @@ Pending prepare(const std::shared_ptr<Network>& network, const py::sequence& arr
     const auto extents = layouts[i].extents(shapes[i]);
     const auto wanted = output_shapes[i] ? batch_of(shapes[i].n, *output_shapes[i]) : extents;
     py::object given = outs.is_none() ? py::none() : py::object(py::sequence(outs)[i]);
-    if (given.is_none()) given = empty_array(wanted, parts.dtype);
     const auto name = shapes.size() == 1 ? std::string("out") : say("out[", i, "]");
-    auto view = writable_pixels_of(given, name.c_str());
+    ArrayView view;
+    if (given.is_none() && has_device_array(inputs)) {
+      const auto flat = output_shapes[i] ? std::optional(wanted) : std::nullopt;
+      view = make_device_result(network->device(), shapes[i], parts.dtype, layouts[i], flat);
+      given = object_from(view, network->device());
+    } else {
+      if (given.is_none()) given = empty_array(wanted, parts.dtype);
+      view = writable_pixels_of(given, name.c_str(), device);
+    }
     check(view.shape == wanted, name, ".shape ", as_tuple(view.shape), " is not the result's ", as_tuple(wanted), ".");
     if (output_shapes[i]) {
       check<BufferError>(view.is_contiguous(), name, " is not C-contiguous, which a flattened result has to be.");

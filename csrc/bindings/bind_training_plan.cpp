@@ -11,6 +11,7 @@
 #include "arguments.hpp"
 #include "bind_array.hpp"
 #include "bindings.hpp"
+#include "dtypes.hpp"
 #include "gil.hpp"
 
 namespace mpscnn::bindings {
@@ -56,8 +57,9 @@ void bind_training_plan(py::module_& module) {
   bind_step(module);
   py::class_<Plan, std::shared_ptr<Plan>>(module, "_TrainingPlan")
       .def(py::init([](const std::array<std::int64_t, 3>& output, std::int64_t max_channels, std::size_t slots,
-                       const OptionalArg<Device, "device">& device) {
-        return std::make_shared<Plan>(device_or_default(device), output, max_channels, slots);
+                       const py::object& dtype, const OptionalArg<Device, "device">& device) {
+        return std::make_shared<Plan>(device_or_default(device), output, max_channels, slots,
+                                      dtype_from(dtype, "dtype", DType::float32));
       }))
       .def(
           "encode",

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include <mpscnn/array_protocols.hpp>
 #include <mpscnn/error.hpp>
 
 namespace mpscnn::bindings {
@@ -21,9 +22,6 @@ int bfloat16_number(const py::detail::PyArrayDescr_Proxy* descr) {
   if (std::string_view(dot ? dot + 1 : name) == "bfloat16") number = descr->type_num;
   return number;
 }
-
-constexpr const char* kKnownTypes =
-    "uint8, uint16, int32, uint32, int64, float16, bfloat16, float32 or float64 in native byte order";
 
 }  // namespace
 
@@ -47,23 +45,6 @@ std::optional<DType> dtype_of(const py::detail::PyArrayDescr_Proxy* descr) {
   }
   if (descr->type_num >= 256 && descr->type_num == bfloat16_number(descr)) return DType::bfloat16;
   return std::nullopt;
-}
-
-[[noreturn]] void refuse_dtype(const std::string& given, const char* name) {
-  throw TypeError(say(name, ".dtype (", given, ") is not ", kKnownTypes, "."));
-}
-
-std::size_t bytes_of(const Extents& shape, DType dtype, const char* what) {
-  std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
-  bool empty = false;
-  for (const auto extent : shape) {
-    check(extent >= 0, what, as_tuple(shape), " has a negative extent.");
-    empty |= extent == 0;
-  }
-  for (const auto extent : shape)
-    check<MemoryError>(empty || !__builtin_mul_overflow(bytes, extent, &bytes), what, as_tuple(shape), " of ",
-                       name_of(dtype), " is more than 2^63 bytes.");
-  return empty ? 0 : static_cast<std::size_t>(bytes);
 }
 
 py::dtype dtype_object(py::handle dtype, const char* name) {

@@ -29,10 +29,4 @@ py::dtype numpy_dtype(DType dtype);
 /// Return the element type of a NumPy array's descriptor; nullopt if DType lacks it.
 std::optional<DType> dtype_of(const py::detail::PyArrayDescr_Proxy* descr);
 
-/// Throw TypeError "x.dtype (complex64) is not uint8, …".
-[[noreturn]] void refuse_dtype(const std::string& given, const char* name);
-
-/// Return the size of an array in bytes. Throw std::invalid_argument or MemoryError on a negative extent or overflow.
-std::size_t bytes_of(const Extents& shape, DType dtype, const char* what);
-
 }  // namespace mpscnn::bindings

@@ -64,10 +64,12 @@ PYBIND11_MODULE(_core, module) {
   bind_weights(module);
   bind_table(module);
   bind_device(module);
+  bind_device_array(module);
   bind_buffer(module);
   bind_command_buffer(module);
   bind_image(module);
   bind_image_conversion(module);
+  bind_metal_function(module);
   bind_loss(module);
   bind_forward_loss(module);
   bind_matrix(module);

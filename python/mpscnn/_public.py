@@ -88,3 +88,36 @@ class ArrayLike:
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (1, 0), DLPack's device type and id of CPU memory."""
         return (1, 0)
+
+
+class OnDevice(ArrayLike):
+    """ArrayLike whose memory may be a GPU's: then other libraries on the GPU share it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _device_array(self) -> Any: ...
+        @property
+        def _is_visible(self) -> bool: ...
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """Return a DLPack capsule of the memory; the arguments are those of NumPy's or PyTorch's arrays."""
+        if self._is_visible and tuple(kwargs.get("dl_device") or (1, 0)) == (1, 0):
+            kwargs.pop("stream", None)
+            return self.numpy().__dlpack__(**kwargs)
+        return self._device_array().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's type and number of the device: (1, 0) for CPU memory, (2, n) for that of CUDA device n."""
+        device: tuple[int, int] = (1, 0) if self._is_visible else self._device_array().__dlpack_device__()
+        return device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Address, shape, strides and type in a GPU's memory; AttributeError for those of other devices."""
+        try:
+            interface: dict[str, Any] = self._device_array().__cuda_array_interface__
+        except BufferError as error:
+            raise AttributeError(str(error)) from None
+        return interface

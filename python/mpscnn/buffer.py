@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import _core
-from ._public import ArrayLike, public
+from ._public import OnDevice, public
 
 if TYPE_CHECKING:
     from typing import SupportsIndex
@@ -18,14 +20,15 @@ if TYPE_CHECKING:
 
 
 @public
-class Buffer(_core._Buffer, ArrayLike):
+class Buffer(_core._Buffer, OnDevice):
     """Memory that the device and NumPy share.
 
     Parameters
     ----------
     source : int or array
         Length in bytes, >= 1, of a zero-filled buffer; or an array whose memory is used in place: C-contiguous,
-        writable and occupying whole pages, such as one of ``mpscnn.empty()``.
+        writable and occupying whole pages, such as one of ``mpscnn.empty()``; or an array of any length in the GPU's
+        memory.
     device : Device, default Device()
 
     Sharing
@@ -33,7 +36,9 @@ class Buffer(_core._Buffer, ArrayLike):
     ``np.asarray(buffer)``, ``memoryview(buffer)``, ``torch.from_dlpack(buffer)`` and other functions that accept the
     buffer protocol or DLPack return writable views, shape (nbytes,), uint8, which keep the buffer alive.
     ``buffer.numpy()`` returns a view with another dtype and shape. ``np.asarray(buffer, dtype)`` copies: it converts
-    each byte to a number of that dtype.
+    each byte to a number of that dtype. The memory of a GPU's buffer is page-locked memory of the host, which the GPU
+    accesses: ``__cuda_array_interface__`` is that of the GPU. A buffer over an array in the GPU's memory is not visible
+    to the host: ``numpy()`` raises BufferError, and ``torch.from_dlpack(buffer)`` is a CUDA tensor.
 
     Raises
     ------
@@ -57,6 +62,16 @@ class Buffer(_core._Buffer, ArrayLike):
     def numpy(self, dtype: DTypeLike | None = "uint8", shape: t.Shape | None = None) -> NDArray[Any]:
         """Return a view of the buffer's memory, not a copy, with the given dtype and shape."""
         return self._numpy(dtype, shape)
+
+    def _copied(self, dtype: DTypeLike, shape: t.Shape | None = None) -> NDArray[Any]:
+        """Return a copy of the memory, which stays where it is: numpy() would move it to the host."""
+        array = np.empty(self.nbytes // np.dtype(dtype).itemsize, dtype)
+        self._read(array)
+        return array if shape is None else array.reshape(shape)
+
+    def _fill(self, values: NDArray[Any]) -> None:
+        """Copy an array of the buffer's length into the memory, likewise."""
+        self._write(np.ascontiguousarray(values))
 
     def __len__(self) -> int:
         return self.nbytes

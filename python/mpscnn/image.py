@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 from . import _checks, _core
-from ._public import ArrayLike, public
+from ._public import OnDevice, public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @public
-class Image(_core._Image, ArrayLike):
+class Image(_core._Image, OnDevice):
     """Pixels on the device: N images of H x W pixels of C channels.
 
     ``Image(shape, dtype)`` has undefined contents, ``Image.from_array(x)`` has the pixels of an array.
@@ -38,7 +38,8 @@ class Image(_core._Image, ArrayLike):
     -------
     ``memoryview(image)`` is a view of the pixels, shape (N, H, W, C), if the image shares the memory of an array, as
     all images of a device with shares_images do unless they are temporary; otherwise it raises BufferError.
-    ``np.asarray(image)`` is a view if possible, otherwise a copy.
+    ``np.asarray(image)`` is a view if possible, otherwise a copy. The image of a GPU shares its memory with other
+    libraries on the GPU: ``torch.from_dlpack(image)`` is a CUDA tensor, and CuPy reads ``__cuda_array_interface__``.
 
     Raises
     ------
@@ -67,7 +68,10 @@ class Image(_core._Image, ArrayLike):
     def from_array(
         x: t.Array, layout: t.ImageLayout = "NHWC", *, copy: bool | None = None, device: Device | None = None
     ) -> Image:
-        """Return an image with the pixels of an array: NumPy, PyTorch (CPU), DLPack, __array_interface__ or buffer.
+        """Return an image with the pixels of an array: NumPy, PyTorch, DLPack, __array_interface__ or buffer.
+
+        Arrays in a GPU's memory (PyTorch, CuPy, DLPack, __cuda_array_interface__) become images of the device that has
+        this memory, without passing through the host: a view if the channels are adjacent, otherwise a copy.
 
         Parameters
         ----------

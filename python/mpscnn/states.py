@@ -34,7 +34,7 @@ def _buffer(values: Any, name: str, device: Device | None, any_rank: bool = Fals
     if array.size < 1:
         raise ValueError(f"{name}.shape {array.shape} has an extent (0) less than the minimum (1).")
     buffer = Buffer(array.nbytes, device=device)
-    buffer.numpy("float32")[:] = array.ravel()
+    buffer._fill(array)
     return buffer
 
 

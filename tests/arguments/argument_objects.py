@@ -23,7 +23,7 @@ EXCEPTIONS = {name for name, kind in CLASSES.items() if issubclass(kind, BaseExc
 BASES = {"BinaryKernel", "GradientKernel", "UnaryKernel"}
 """Between Kernel and the kernels: they have only parameters of the table, and the window of one source."""
 
-CANNOT_BE_MADE = {"Optimizer", "OptimizerState"}
+CANNOT_BE_MADE = {"DeviceArray", "Optimizer", "OptimizerState"}
 """Abstract: other objects make them."""
 
 
@@ -62,6 +62,20 @@ def graph() -> mpscnn.Graph:
     return made
 
 
+METAL_SOURCE = """
+#include <metal_stdlib>
+using namespace metal;
+constant float value [[function_constant(0)]];
+kernel void fill(texture2d_array<float, access::write> y [[texture(0)]], uint3 gid [[thread_position_in_grid]]) {
+    y.write(float4(value), gid.xy, gid.z);
+}
+"""
+
+
+def metal_function() -> mpscnn.MetalFunction:
+    return mpscnn.metal_function(METAL_SOURCE, "fill", constants={"value": 1.0})
+
+
 LAYERS = [("conv", "Conv2d", {"in_channels": 4, "out_channels": 3, "kernel_size": (5, 7)})]
 CHECKPOINT = "checkpoint"
 
@@ -93,6 +107,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "CommandBuffer": commands,
     "DataSource": mpscnn.DataSource,
     "Device": mpscnn.Device,
+    "DeviceArray": lambda: mpscnn.Image((1, 2, 2, 4), device=mpscnn.Device("cuda-host"))._device_array(),
     "ForwardLoss": lambda: mpscnn.ForwardLoss("huber"),
     "Graph": graph,
     "Image": image,
@@ -105,6 +120,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "LossLabels": labels,
     "Matrix": lambda: mpscnn.Matrix(3, 5),
     "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
+    "MetalFunction": metal_function,
     "Network": lambda: mpscnn.Network(graph()),
     "NormalizationDataSource": mpscnn.NormalizationDataSource,
     "Optimizer": lambda: ADAM,

@@ -28,7 +28,11 @@ DEFAULT_MEMBERS |= {"__copy__", "__getstate__", "__reduce__", "__setstate__"}  #
 def own_members(kind: type) -> Iterator[tuple[str, Any]]:
     """Yield the public members of a class, including those of private base classes in Python."""
     bases = [base for base in kind.__bases__ if inspect.getmodule(base) not in (_core, mpscnn)]
-    spaces = [vars(kind), *(vars(base) for base in bases if base.__name__.startswith("_") or base is ArrayLike)]
+    bases += [ArrayLike] * issubclass(kind, ArrayLike)
+    spaces = [
+        vars(kind),
+        *(vars(base) for base in bases if base.__name__.startswith("_") or issubclass(base, ArrayLike)),
+    ]
     for space in spaces:
         for name, value in space.items():
             is_dunder = name.startswith("__")

@@ -90,6 +90,7 @@ def test_a_stranger_is_no_parameter_of_a_kernel(name: str) -> None:
         "type": "linear",
         "activation": "relu",
         "a": random((4,)),
+        "comparison": "less",
         "kernel_size": 3,
         "regions": [[0.0, 0.0, 1.0, 1.0]],
         "scale_factor": 2,

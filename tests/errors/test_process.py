@@ -39,3 +39,34 @@ def test_a_storm_of_errors_leaks_nothing_and_ends_nothing() -> None:
         assert conv(x).sum() == 3 * 5 * 8 * 36
         """
     )
+
+
+@counts_memory
+def test_a_device_out_of_memory_says_how_much_was_requested() -> None:
+    """A command buffer fails with MemoryError, and the device works afterwards."""
+    run_python(
+        """
+        import re, resource
+        from pathlib import Path
+        import numpy as np, mpscnn
+        graph = mpscnn.Graph()
+        wide = graph.add("Convolution", graph.input("x", channels=4), weight=np.ones((64, 4, 1, 1), np.float32))
+        graph.output(graph.add("Convolution", wide, weight=np.ones((1, 64, 3, 3), np.float32), padding=1), "y")
+        network = mpscnn.Network(graph)
+        small, large = np.ones((1, 8, 8, 4), np.float32), np.ones((1, 1024, 1024, 4), np.float32)
+        expected = network(small)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (128 << 20), resource.RLIM_INFINITY))
+        try:
+            network(large)
+        except MemoryError as error:
+            sentence = str(error)
+        else:
+            raise SystemExit("no error")
+        found = re.search(r"the device is out of memory: (\\d+) bytes were requested, \\d+ bytes are in use", sentence)
+        assert found and int(found[1]) >= 64 << 22, sentence
+        np.testing.assert_array_equal(network(small), expected)
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert network(large).shape == (1, 1024, 1024, 1)
+        """
+    )

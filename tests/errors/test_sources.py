@@ -62,6 +62,21 @@ ROWS = [
         raises=ValueError,
         match=r"secondary_stride_in_feature_channels \(4\) is greater than the maximum \(1\)",
     ),
+    Error("Compare", raises=TypeError, match=r"Compare: missing a required argument: 'comparison'"),
+    Error(
+        "Compare",
+        comparison="same",
+        raises=ValueError,
+        match=r'Compare: comparison \("same"\) is not one of "equal", "not_equal", "less", "less_or_equal"',
+    ),
+    Error(
+        "Compare",
+        comparison="equal",
+        threshold=-0.5,
+        raises=ValueError,
+        match=r"Compare: threshold \(-0.5\) is less than the minimum \(0\)",
+    ),
+    Error("Compare", comparison="less", bias=1.0, raises=TypeError, match=r"unexpected keyword argument 'bias'"),
     Error("Add", primary_scale="2", raises=TypeError, match=r"Add: primary_scale \('2'\) is not a number"),
     Error(
         "Subtract",

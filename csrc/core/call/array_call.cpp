@@ -21,6 +21,8 @@ std::shared_ptr<Image> ArrayCall::new_image(const ArrayView& array) {
 }
 
 std::shared_ptr<Image> ArrayCall::source(const ArrayView& array) {
+  if (!array.space.is_host())
+    if (auto image = shared_result(array)) return image;
   if (!pool_) return images_.emplace_back(image_of(device_, array));
   images_.push_back(new_image(array));
   write_image(*images_.back(), array);
@@ -29,7 +31,7 @@ std::shared_ptr<Image> ArrayCall::source(const ArrayView& array) {
 
 std::shared_ptr<Image> ArrayCall::shared_result(const ArrayView& array) {
   auto image = Image::over_array(device_, array);
-  if (image) images_.push_back(image);
+  if (image) shared_.push_back(image);
   return image;
 }
 
@@ -51,6 +53,7 @@ void ArrayCall::copy_results() {
   if (pool_)
     for (auto& image : images_) pool_->give_image(std::move(image));
   images_.clear();
+  shared_.clear();
 }
 
 std::shared_ptr<Image> make_visible_image(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
@@ -76,6 +79,29 @@ ArrayView make_array(const Extents& shape, DType dtype) {
   array.owner = allocate_pages(static_cast<std::size_t>(array.size()) * size_of(dtype));
   array.data = array.owner.get();
   return array;
+}
+
+ArrayView make_device_array(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype) {
+  if (shape.n > 0) return Image::device_array(Image::make(device, shape, dtype));
+  const auto extents = shape.nhwc();
+  return {
+      .dtype = dtype, .shape = extents, .strides = contiguous_strides(extents, dtype), .space = device->memory_space()};
+}
+
+ArrayView make_device_result(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype,
+                             const BoundaryLayout& layout, const std::optional<Extents>& flat) {
+  const auto images = make_device_array(device, shape, dtype);
+  auto view = images;
+  view.shape = flat ? *flat : layout.extents(shape);
+  view.strides = contiguous_strides(view.shape, dtype);
+  if (flat) return view;
+  for (std::size_t i = 0; i < 4; ++i)
+    if (layout.axis(i) >= 0) view.strides[static_cast<std::size_t>(layout.axis(i))] = images.strides[i];
+  return view;
+}
+
+bool has_device_array(std::span<const ArrayView> arrays) {
+  return std::ranges::any_of(arrays, [](const ArrayView& array) { return !array.space.is_host(); });
 }
 
 // --------------------------------------------------------------------------------------------------------------
@@ -196,7 +222,7 @@ ArrayView run(Kernel& kernel, std::span<const ArrayView> sources, const EncodeSt
   if (!out) {
     const auto type = dtype.value_or(sources[0].dtype);
     Image::bytes(*kernel.device(), shape, type);  // throws if it is invalid
-    out = make_array(shape.nhwc(), type);
+    out = has_device_array(sources) ? make_device_array(kernel.device(), shape, type) : make_array(shape.nhwc(), type);
   }
   std::int64_t channels = out->shape[3];
   for (const auto& source : sources) channels = std::max(channels, source.shape[3]);
@@ -321,7 +347,9 @@ ArrayView run(const ImageConversion& kernel, const ArrayView& x, std::optional<A
   Image::bytes(*kernel.device(), shape, x.dtype);  // throws if it is invalid
   if (!out) {
     kernel.check_no_clip();
-    out = make_array(kernel.result_shape(shape).nhwc(), kernel.dtype());
+    const auto result = kernel.result_shape(shape);
+    out = x.space.is_host() ? make_array(result.nhwc(), kernel.dtype())
+                            : make_device_array(kernel.device(), result, kernel.dtype());
   }
   check(out->ndim() == 4, name, ": out.ndim (", out->ndim(), ") is not 4 (N, H, W, C).");
   kernel.check_destination(shape, shape_of(*out));

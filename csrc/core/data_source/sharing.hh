@@ -7,6 +7,7 @@
 @interface MPSImage (Sharing)
 /// Create an image over the caller's memory, N x H x W x C with adjacent channels; strides in bytes, positive,
 /// multiples of the element size. `deallocator` runs once neither the image nor work that uses it needs the memory.
+/// `bytes` is an address of the device if the device is a DeviceWithMemory.
 - (nullable instancetype)initWithDevice:(nonnull id<MTLDevice>)device
                         imageDescriptor:(nonnull const MPSImageDescriptor *)imageDescriptor
                             bytesNoCopy:(nonnull void *)bytes
@@ -15,6 +16,15 @@
                           bytesPerImage:(NSUInteger)bytesPerImage
                                readOnly:(BOOL)readOnly
                             deallocator:(nullable void (^)(void))deallocator;
+/// Of an image on a DeviceWithMemory: return the device's address of the first value, and set the strides of images,
+/// rows and columns, in bytes. All work that writes it must have completed.
+- (nonnull void *)deviceBytesWithStrides:(nonnull NSInteger *)strides;
+/// Copy between such an image and an array on its device, which has the image's format and extents; strides of images,
+/// rows, columns and channels in bytes, positive. The copy is complete on return.
+- (void)copyDeviceBytes:(nonnull void *)bytes strides:(nonnull const NSInteger *)strides intoImage:(BOOL)intoImage;
+/// The same for an array in the host's memory whose values have no gaps; its axes may have any order. Return NO, and do
+/// nothing, if it has gaps. Writes return once the array has been read.
+- (BOOL)copyHostBytes:(nonnull void *)bytes strides:(nonnull const NSInteger *)strides intoImage:(BOOL)intoImage;
 @end
 
 @interface MPSImageDescriptor (Sharing)
@@ -25,6 +35,19 @@
 @protocol AwaitedCommit
 /// -commit by a thread whose next call is -waitUntilCompleted: if the queue is idle, that thread may do the work.
 - (void)commitAwaited;
+@end
+
+/// Command buffers whose commands others of the same queue can encode again, without the kernels.
+@protocol CommandRecorder
+/// YES: the commands encoded from now on can be recorded. There are none yet.
+- (BOOL)recordsCommands;
+/// Return all commands encoded so far; nil if they cannot be repeated. Kernels may be changed afterwards: the commands
+/// stay as they are.
+- (nullable id)recordedCommands;
+/// Encode what recordedCommands returned, with the images that are not temporary. Raises if one cannot be used.
+- (void)encodeRecordedCommands:(id)commands
+                  sourceImages:(NSArray<MPSImage *> *)sourceImages
+             destinationImages:(NSArray<MPSImage *> *)destinationImages;
 @end
 
 @protocol DeviceTraits
@@ -45,6 +68,24 @@
 /// Return the device of an engine, "cpu" or "cuda:0"; nil if there is no such engine. Raises with the reason if it
 /// cannot be made.
 - (nullable id<MTLDevice>)deviceOfEngine:(NSString *)name;
+@end
+
+/// A device whose images have memory that the host cannot access.
+@protocol DeviceWithMemory
+/// DLPack's type and number of the device [dlpack.h, DLDevice].
+- (int32_t)dlpackType;
+- (int32_t)dlpackNumber;
+/// Return the number of the device in whose memory an address lies, -1 for other addresses.
+- (int32_t)dlpackNumberOfAddress:(nonnull const void *)address;
+/// Wait until a stream of another library has done its work: DLPack's number of a stream; 0: all streams.
+- (void)waitForStream:(uintptr_t)stream;
+- (void)copyFromDeviceBytes:(nonnull const void *)bytes length:(NSUInteger)length toHost:(nonnull void *)host;
+/// Make a private buffer over memory of the device that another library allocated. `deallocator` as above.
+- (nonnull id<MTLBuffer>)newBufferWithDeviceBytesNoCopy:(nonnull void *)bytes
+                                                 length:(NSUInteger)length
+                                            deallocator:(nonnull void (^)(void))deallocator;
+/// Return the device's address of a buffer, private or shared.
+- (nonnull void *)deviceBytesOfBuffer:(nonnull id<MTLBuffer>)buffer;
 @end
 
 /// Encodes of one MPSImage with any number of images, instead of a batch.
@@ -77,6 +118,12 @@ namespace mpscnn {
 /// Return whether images of the device can use the caller's memory.
 inline bool shares_images(id<MTLDevice> device) {
   return [device respondsToSelector:@selector(sharesImages)] && [static_cast<id<DeviceTraits>>(device) sharesImages];
+}
+
+/// Return the device as a DeviceWithMemory; nil if the host can access the memory of its images.
+inline id<DeviceWithMemory> with_memory(id<MTLDevice> device) {
+  const bool has_memory = [device respondsToSelector:@selector(dlpackType)] && !shares_images(device);
+  return has_memory ? static_cast<id<DeviceWithMemory>>(static_cast<id>(device)) : nil;
 }
 
 /// Return whether the CPU's copy of an image or a state has to be synchronized.

@@ -237,6 +237,8 @@ WatchedMemory::~WatchedMemory() { Registry::instance().give(range_); }
 
 bool WatchedMemory::is_any() noexcept { return watches.load(std::memory_order_relaxed) > 0; }
 
+bool WatchedMemory::has_losses() noexcept { return loss_count.load(std::memory_order_relaxed) > 0; }
+
 std::string loss_in(const MemoryRange& memory) {
   const auto first = reinterpret_cast<std::uintptr_t>(memory.data), last = first + memory.bytes;
   for (int i = loss_count.load(); i-- > 0;) {

@@ -59,6 +59,14 @@ class Gate {
   std::thread::id ender_;
 };
 
+/// Raise the error of a command buffer that has failed.
+void check_succeeded(id<MTLCommandBuffer> buffer) {
+  if ([buffer status] != MTLCommandBufferStatusError) return;
+  const std::string message = say("CommandBuffer: the device failed: ", text([[buffer error] localizedDescription]));
+  if ([[buffer error] code] == MTLCommandBufferErrorOutOfMemory) throw MemoryError(message);
+  throw std::runtime_error(message);
+}
+
 /// Commit for a thread that waits next and may do the work itself.
 void commit_awaited(id<MTLCommandBuffer> buffer) {
   if ([buffer respondsToSelector:@selector(commitAwaited)])
@@ -234,12 +242,8 @@ void CommandBuffer::wait() {
                               "CommandBuffer: wait() was called before commit().");
     [impl_->buffer.get() waitUntilCompleted];
     impl_->handlers.wait();
-    for (const auto &part : impl_->committed)
-      if ([part.get() status] == MTLCommandBufferStatusError)
-        throw std::runtime_error(
-            say("CommandBuffer: the device failed: ", text([[part.get() error] localizedDescription])));
-    if (status() == CommandBufferStatus::error)
-      throw std::runtime_error(say("CommandBuffer: the device failed: ", error()));
+    for (const auto &part : impl_->committed) check_succeeded(part.get());
+    check_succeeded(impl_->buffer.get());
   });
 }
 

@@ -2,6 +2,8 @@
 // MTLDevice and MTLCommandQueue.
 #include <mpscnn/device.hpp>
 #include <mpscnn/error.hpp>
+#include <mpscnn/pages.hpp>
+#include <mpscnn/watched_memory.hpp>
 
 #include <algorithm>
 #include <mutex>
@@ -29,6 +31,7 @@ std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   impl->queue =
       Ref<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:Device::Impl::kMaxUnfinished]);
   impl->shares_images = shares_images(device);
+  if (id<DeviceWithMemory> own = with_memory(device)) impl->memory_space = {[own dlpackType], [own dlpackNumber]};
   impl->prefetches_temporaries = ![device respondsToSelector:@selector(plansTemporaryImages)];
   if (![device respondsToSelector:@selector(hasNoTimeLimit)]) impl->most_work = Device::Impl::kMostWork;
   return std::make_shared<Device>(std::move(impl));
@@ -142,6 +145,42 @@ std::uint64_t Device::recommended_max_working_set_bytes() const {
 }
 std::uint64_t Device::max_buffer_bytes() const { return [impl_->device.get() maxBufferLength]; }
 bool Device::shares_images() const { return impl_->shares_images; }
+MemorySpace Device::memory_space() const { return impl_->memory_space; }
+
+void Device::check_memory(ArrayView &array, const std::string &what) const {
+  if (array.space.is_host()) return;
+  const auto own = memory_space();
+  check<TypeError>(!own.is_host(), what, " lies on ", array.space, ", not in the memory of the CPU (1).");
+  if (array.space.number == MemorySpace::kUnknown) {
+    const auto number = guard([&] { return [with_memory(impl_->device.get()) dlpackNumberOfAddress:array.data]; });
+    check<TypeError>(number >= 0, what, " lies in no memory of ", own, " (", name(), "): its address is ", array.data,
+                     ".");
+    array.space = {own.type, number};
+  }
+  check<TypeError>(array.space == own, what, " lies on ", array.space, ", not on ", own, " (", name(), ").");
+}
+
+void Device::wait_for_stream(std::uintptr_t stream) const {
+  guard([&] { [with_memory(impl_->device.get()) waitForStream:stream]; });
+}
+
+ArrayView Device::to_host(const ArrayView &array) const {
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < array.ndim(); ++i)
+    before += std::min<std::int64_t>(0, (array.shape[i] - 1) * array.strides[i]);
+  auto copy = array;
+  const auto memory = memory_of(array);
+  copy.space = {};
+  copy.read_only = copy.is_constant = false;
+  copy.owner = allocate_pages(memory.bytes);
+  copy.data = static_cast<std::byte *>(copy.owner.get()) - before;
+  if (memory.bytes == 0) return copy;
+  guard([&] {
+    [with_memory(impl_->device.get()) copyFromDeviceBytes:memory.data length:memory.bytes toHost:copy.owner.get()];
+  });
+  return copy;
+}
+
 bool Device::prefetches_temporaries() const { return impl_->prefetches_temporaries; }
 void Device::set_most_work(std::uint64_t multiply_adds) {
   check<NotImplementedError>(impl_->most_work > 0, "Device: ", name(), " has no limit of work.");

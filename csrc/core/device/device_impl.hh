@@ -34,6 +34,7 @@ struct Device::Impl {
   std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not track it
   bool prefetches_temporaries = false;
   bool shares_images = false;
+  MemorySpace memory_space = {};
   /// Max multiply-adds of a command buffer; 0: unlimited. macOS ends command buffers that occupy the GPU for seconds;
   /// 2^38 take a few tenths of a second on an M1 (1.3e12 per second).
   static constexpr std::uint64_t kMostWork = std::uint64_t{1} << 38;
@@ -130,6 +131,7 @@ struct Image::Impl {
   std::optional<ArrayView> shared;  ///< the array that the image shares
   bool temporary = false;
   std::shared_ptr<Writer> writer = std::make_shared<Writer>();
+  std::int64_t first_channel = 0;          ///< of a view by channels(), in the image that has the memory
   std::shared_ptr<const void> reads = {};  ///< of a temporary image: see reads_of()
 
   /// Record a write that has been encoded.

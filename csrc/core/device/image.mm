@@ -2,10 +2,12 @@
 // MPSImage and its conversions from and to arrays: shared where the platform can, else one direct transfer.
 #include <mpscnn/error.hpp>
 #include <mpscnn/image.hpp>
+#include <mpscnn/pages.hpp>
 #include <mpscnn/watched_memory.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include "core/data_source/sharing.hh"
@@ -65,6 +67,21 @@ std::byte *dense_image(const ArrayView &array, ImageLayout layout, ImageShape sh
   return static_cast<std::byte *>(array.data) + n * array.strides[axes.n];
 }
 
+/// Copy between an image and an array in the memory of its device, or an array without gaps in the host's memory.
+/// Return false if the rows have to be copied one by one.
+bool copy_at_once(const Image::Impl &image, const ArrayView &array, ImageLayout layout, bool into_image) {
+  if (with_memory(image.device->impl().device.get()) == nil) return false;
+  const auto axes = axes_of(layout);
+  const auto step = [&](int axis) { return static_cast<NSInteger>(array.strides[static_cast<std::size_t>(axis)]); };
+  const NSInteger strides[] = {step(axes.n), step(axes.h), step(axes.w), step(axes.c)};
+  return guard([&]() -> bool {
+    MPSImage *const own = image.image.get();
+    if (array.space.is_host()) return [own copyHostBytes:array.data strides:strides intoImage:into_image];
+    [own copyDeviceBytes:array.data strides:strides intoImage:into_image];
+    return true;
+  });
+}
+
 /// Call `move(dense row, region)` for each row of image `n`; gather the row before, or scatter it after.
 template <class Move>
 void each_row(const ArrayView &array, ImageLayout layout, ImageShape shape, std::int64_t n, bool into_image,
@@ -83,6 +100,30 @@ void each_row(const ArrayView &array, ImageLayout layout, ImageShape shape, std:
     move(dense.data(), MTLRegionMake3D(0, y, 0, shape.w, 1, 1));
     if (!into_image) scatter_row(row, dense.data());
   }
+}
+
+/// The same for arrays with gaps in the host's memory, through a copy without gaps.
+bool copy_packed(const Image::Impl &image, const ArrayView &array, ImageLayout layout, bool into_image) {
+  if (copy_at_once(image, array, layout, into_image)) return true;
+  if (with_memory(image.device->impl().device.get()) == nil) return false;
+  const auto row_bytes = static_cast<std::size_t>(image.shape.w * image.shape.c) * size_of(array.dtype);
+  const auto pages = allocate_pages(row_bytes * static_cast<std::size_t>(image.shape.n * image.shape.h));
+  const ArrayView packed{.data = pages.get(),
+                         .dtype = array.dtype,
+                         .shape = image.shape.nhwc(),
+                         .strides = contiguous_strides(image.shape.nhwc(), array.dtype)};
+  const auto move_rows = [&] {
+    for (std::int64_t n = 0; n < image.shape.n; ++n)
+      each_row(array, layout, image.shape, n, into_image, [&](std::byte *dense, MTLRegion region) {
+        auto *const row = static_cast<std::byte *>(pages.get()) +
+                          (static_cast<std::size_t>(n * image.shape.h) + region.origin.y) * row_bytes;
+        std::memcpy(into_image ? row : dense, into_image ? dense : row, row_bytes);
+      });
+  };
+  if (into_image) move_rows();
+  if (!copy_at_once(image, packed, ImageLayout::NHWC, into_image)) return false;
+  if (!into_image) move_rows();
+  return true;
 }
 
 }  // namespace
@@ -205,7 +246,8 @@ void prefetch_temporaries(CommandBuffer &buffer, std::span<const ImageShape> sha
 }
 
 std::string Image::why_not_shared(const Device &device, const ArrayView &array, ImageLayout layout) {
-  if (!device.shares_images()) return "this device's images have memory of their own";
+  const bool is_reachable = array.space.is_host() ? device.shares_images() : array.space == device.memory_space();
+  if (!is_reachable) return "this device's images have memory of their own";
   if (layout != ImageLayout::NHWC) return "its layout is not NHWC";
   const auto size = static_cast<std::int64_t>(size_of(array.dtype));
   if (array.shape[3] != 1 && array.strides[3] != size)
@@ -277,6 +319,7 @@ void Image::write(const ArrayView &array, ImageLayout layout) {
   check(!impl_->shared || !impl_->shared->read_only,
         "Image.write: the image is read-only, as the array is that it shares.");
   check_readable();
+  if (copy_packed(*impl_, array, layout, true)) return array.space.is_host() ? check_whole(array) : void();
   guard([&] {
     const NSUInteger row_bytes = extents.w * extents.c * size_of(array.dtype);
     for (std::int64_t n = 0; n < extents.n; ++n) {
@@ -302,6 +345,7 @@ void Image::to_array(const ArrayView &array, ImageLayout layout) const {
   check(!array.read_only, "Image.numpy: out is read-only.");
   check_matches(array, layout, extents, dtype(), "Image.numpy");
   check_readable();
+  if (copy_packed(*impl_, array, layout, false)) return array.space.is_host() ? check_whole(array) : void();
   guard([&] {
     const NSUInteger row_bytes = extents.w * extents.c * size_of(array.dtype);
     for (std::int64_t n = 0; n < extents.n; ++n) {
@@ -339,7 +383,25 @@ void Image::check_readable() const {
   check_written(*impl_->writer, "Image");
 }
 
-std::optional<ArrayView> Image::shared_array() const { return impl_->shared; }
+std::optional<ArrayView> Image::shared_array() const {
+  return impl_->shared && impl_->shared->space.is_host() ? impl_->shared : std::nullopt;
+}
+
+ArrayView Image::device_array(const std::shared_ptr<Image> &image) {
+  const auto &impl = *image->impl_;
+  const auto space = impl.device->memory_space();
+  check<BufferError>(!space.is_host(), "Image: its memory is the host's, not that of a GPU.");
+  image->check_readable();
+  NSInteger strides[3] = {};
+  void *const data = guard([&] { return [impl.image.get() deviceBytesWithStrides:strides]; });
+  return {.data = data,
+          .dtype = impl.dtype,
+          .shape = impl.shape.nhwc(),
+          .strides = {strides[0], strides[1], strides[2], static_cast<std::int64_t>(size_of(impl.dtype))},
+          .read_only = impl.shared && impl.shared->read_only,
+          .owner = image,
+          .space = space};
+}
 
 ImageShape Image::shape() const { return impl_->shape; }
 DType Image::dtype() const { return impl_->dtype; }
@@ -383,6 +445,7 @@ std::shared_ptr<Image> Image::channels(std::int64_t first, std::int64_t count) c
                                     .shared = shared,
                                     .temporary = impl_->temporary,
                                     .writer = impl_->writer,
+                                    .first_channel = impl_->first_channel + first,
                                     .reads = impl_->temporary ? reads_of(part.get(), impl_->reads) : nullptr}));
   });
 }

@@ -6,6 +6,7 @@
 #include "core/data_source/data_source.hh"
 #include "core/device/objc_scope.hh"
 #include "core/kernel/batch_normalization_state_impl.hh"
+#include "core/kernel/encode_checks.hh"
 
 namespace mpscnn {
 namespace {
@@ -67,21 +68,48 @@ std::int64_t BatchNormalizationState::count() const {
   return impl_->count;
 }
 
-static std::vector<float> values_of(const BatchNormalizationState::Impl &impl, SEL which) {
+/// Return values of one of the state's buffers, or of its `copy` on the host if that is up to date.
+static std::vector<float> values_of(const BatchNormalizationState::Impl &impl, SEL which,
+                                    const std::shared_ptr<Buffer> &copy) {
   return guard([&] {
     const std::scoped_lock lock(impl.mutex);
     check<std::runtime_error>(impl.count > 0, "BatchNormalizationState: no statistics have been encoded to it.");
     check_written(impl.writer, "BatchNormalizationState");
     id<MTLBuffer> buffer = [impl.state.get() performSelector:which];
-    const auto *floats = static_cast<const float *>([buffer contents]);
+    const auto *floats = static_cast<const float *>(impl.is_downloaded && copy ? copy->contents() : [buffer contents]);
     check<NotImplementedError>(floats != nullptr, "BatchNormalizationState: this device does not show the CPU its "
                                                   "memory.");
     return std::vector<float>(floats, floats + impl.channels);
   });
 }
 
-std::vector<float> BatchNormalizationState::mean() const { return values_of(*impl_, @selector(mean)); }
-std::vector<float> BatchNormalizationState::variance() const { return values_of(*impl_, @selector(variance)); }
+std::vector<float> BatchNormalizationState::mean() const {
+  return values_of(*impl_, @selector(mean), impl_->downloaded[0]);
+}
+std::vector<float> BatchNormalizationState::variance() const {
+  return values_of(*impl_, @selector(variance), impl_->downloaded[1]);
+}
+
+void BatchNormalizationState::encode_download(CommandBuffer &buffer) {
+  guard([&] {
+    const std::scoped_lock lock(impl_->mutex);
+    if (impl_->device->shares_images()) return;
+    check_open(buffer, *impl_->device, "BatchNormalizationState");
+    id<MTLBlitCommandEncoder> blit = [buffer.impl().buffer.get() blitCommandEncoder];
+    id<MTLBuffer> given[] = {[impl_->state.get() mean], [impl_->state.get() variance]};
+    const auto bytes = static_cast<std::uint64_t>(impl_->channels) * sizeof(float);
+    for (std::size_t i = 0; i < 2; ++i) {
+      auto &copy = impl_->downloaded[i];
+      if (!copy) {
+        copy = Buffer::make(impl_->device, bytes);
+        copy->contents();  // keeps it on the host
+      }
+      [blit copyFromBuffer:given[i] sourceOffset:0 toBuffer:copy->impl().buffer.get() destinationOffset:0 size:bytes];
+    }
+    [blit endEncoding];
+    impl_->is_downloaded = true;
+  });
+}
 
 namespace {
 
@@ -90,7 +118,7 @@ std::vector<float> gradients_of(const BatchNormalizationState::Impl &impl, SEL w
     const std::scoped_lock lock(impl.mutex);
     check<std::runtime_error>(impl.has_gradients, "BatchNormalizationState: no gradients have been encoded to it.");
   }
-  return values_of(impl, which);
+  return values_of(impl, which, nullptr);
 }
 
 }  // namespace

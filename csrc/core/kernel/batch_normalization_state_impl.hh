@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include <mpscnn/batch_normalization_state.hpp>
+#include <mpscnn/buffer.hpp>
 
 #include "core/device/device_impl.hh"
 
@@ -17,6 +18,8 @@ struct BatchNormalizationState::Impl {
   Ref<MPSCNNBatchNormalization *> maker;  ///< kernel used only to create the state
   Ref<MPSCNNBatchNormalizationState *> state;
   std::int64_t channels = 0, count = 0;
+  std::shared_ptr<Buffer> downloaded[2] = {};  ///< mean and variance, if `is_downloaded`
+  bool is_downloaded = false;
   bool is_used = false;        ///< read by a normalization: the next statistics begin a new batch
   bool has_gradients = false;  ///< gradients of gamma and beta for this batch
   mutable Writer writer = {};
@@ -24,6 +27,7 @@ struct BatchNormalizationState::Impl {
 
   /// Record a write that has been encoded.
   void note_write(id<MTLCommandBuffer> commands) {
+    is_downloaded = false;
     synchronize(state.get(), commands);
     writer.set(commands);
   }

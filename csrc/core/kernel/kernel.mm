@@ -188,6 +188,10 @@ Value Kernel::get(std::string_view name) const {
   return found == impl_->attributes.end() ? Value{} : found->second;
 }
 
+std::uint64_t Kernel::changes() const {
+  return impl_->changes + (impl_->made.forward ? impl_->made.forward->impl().changes.load() : 0);
+}
+
 void Kernel::set(std::string_view name, const Value &value) {
   const auto *spec = find_param(*impl_->row, name);
   check<KeyError>(spec && spec->attribute, impl_->row->name, " has no attribute \"", name, "\".");

@@ -247,6 +247,18 @@ class Placed {
   std::array<NSUInteger, 2> first_{}, most_{};
 };
 
+/// Throw if a source is the destination: MPS may compute that or not [MPSCNNKernel.h]. Where the platform does,
+/// programs would depend on it.
+void check_not_in_place(const Kernel::Impl &impl, std::span<const Image *const> sources, const Image &destination) {
+  const auto &out = destination.impl();
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto &source = sources[i]->impl();
+    check(source.writer != out.writer || source.first_channel != out.first_channel || source.shape != out.shape ||
+              first_channel(impl, i) != common(impl).destinationFeatureChannelOffset,
+          impl.row->name, ": ", impl.row->sources[i], " and out are the same image; they share memory.");
+  }
+}
+
 }  // namespace
 
 void Kernel::check_encode(const CommandBuffer &buffer, std::span<const Image *const> sources,
@@ -326,6 +338,7 @@ std::shared_ptr<Image> Kernel::encode(CommandBuffer &buffer, std::span<const Ima
         geometry(*impl_, std::span(shapes).first(sources.size()), sources.back()->impl().image.get(), states.gradient);
     if (destination) {
       check_target(*destination, *buffer.device(), row.name.data());
+      check_not_in_place(*impl_, sources, *destination);
       check_destination(*impl_, g, destination->shape());
     } else {
       check(!impl_->clip, row.name, ": clip_rect needs a destination (out) whose other pixels are kept.");

@@ -7,6 +7,7 @@
 #include <mpscnn/kernel.hpp>
 
 #include <array>
+#include <atomic>
 #include <mutex>
 
 #include "core/device/device_impl.hh"
@@ -47,7 +48,7 @@ struct Kernel::Impl {
   Params attributes = {};                              ///< common parameters as given
   std::array<std::optional<Offset3>, 2> offsets = {};  ///< of each source
   std::optional<Region3> clip = {};
-  std::uint64_t changes = 0;  ///< number of changes of attributes
+  std::atomic<std::uint64_t> changes = 0;  ///< number of changes of attributes and weights
   std::optional<CheckedGeometry> checked = {};
   /// Encode writes properties of the MPS object. Recursive: a padding policy called meanwhile may read the kernel's.
   ForkChecked<std::recursive_mutex> mutex = {};

@@ -11,6 +11,7 @@ void Kernel::reload() {
   check<std::runtime_error>(impl_->made.source != nullptr, impl_->row->name, ": there is no data source to reload.");
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
+    ++impl_->changes;
     check<NotImplementedError>(impl_->made.read_again != nullptr, impl_->row->apple_class,
                                " cannot reload its weights.");
     if (!impl_->made.source->load()) impl_->made.source->rethrow();
@@ -35,6 +36,7 @@ void reload_from(Kernel::Impl &impl, CommandBuffer &commands, const FamilyKernel
     check([buffer length] >= bytes, row.name, ": ", name, " of the state has ", [buffer length], " bytes; ",
           impl.made.channels, " channels need ", bytes, ".");
   const std::scoped_lock lock(impl.mutex);
+  ++impl.changes;
   read(impl.made, commands.impl().buffer.get(), buffers[0].second, buffers[1].second);
 }
 
@@ -95,6 +97,7 @@ std::shared_ptr<Buffer> shared_values(const std::shared_ptr<Device> &device, id<
 void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
+    ++impl_->changes;
     MPSCNNConvolution *kernel =
         movable(*impl_, buffer, @selector(reloadWeightsAndBiasesWithCommandBuffer:state:), "reload");
     const auto shape = weights_shape(*impl_->made.descriptor);

@@ -17,6 +17,18 @@ namespace mpscnn {
 
 using Extents = std::vector<std::int64_t>;
 
+/// The memory that an address belongs to: type and number of a device [dlpack.h, DLDevice].
+struct MemorySpace {
+  static constexpr std::int32_t kHost = 1, kCuda = 2;  ///< kDLCPU, kDLCUDA
+  static constexpr std::int32_t kUnknown = -1;         ///< number of a device that only its driver knows
+
+  std::int32_t type = kHost, number = 0;
+
+  bool is_host() const { return type == kHost; }
+  bool operator==(const MemorySpace&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const MemorySpace& space);
+
 struct ArrayView {
   void* data = nullptr;
   DType dtype = DType::float32;
@@ -25,6 +37,7 @@ struct ArrayView {
   bool read_only = false;
   std::shared_ptr<void> owner = {};  ///< keeps `data` alive; may be empty when the caller does
   bool is_constant = false;          ///< the elements do not change while `owner` is held
+  MemorySpace space = {};            ///< the host may use `data` only if this is the host's
 
   std::size_t ndim() const { return shape.size(); }
   std::int64_t size() const {

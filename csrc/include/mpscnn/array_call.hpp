@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <mpscnn/array.hpp>
+#include <mpscnn/boundary.hpp>
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/image_conversion.hpp>
@@ -51,7 +52,8 @@ class ArrayCall {
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<const ImagePool> pool_;
-  std::vector<std::shared_ptr<Image>> images_;                        ///< taken from the pool
+  std::vector<std::shared_ptr<Image>> images_;                        ///< made for the call, or taken from the pool
+  std::vector<std::shared_ptr<Image>> shared_;                        ///< over the memory of arrays
   std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> copies_;  ///< results and their destinations
 };
 
@@ -65,6 +67,14 @@ std::shared_ptr<Image> make_image(const std::shared_ptr<Device>& device, const A
 
 /// Return an uninitialized array on whole pages.
 ArrayView make_array(const Extents& shape, DType dtype);
+/// Return an uninitialized, contiguous array for images of `shape`, in the memory of the device's images.
+ArrayView make_device_array(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype);
+/// Return an array for a result of a network, in the memory of the device's images; its axes have the order of
+/// `layout`, and their memory that of images, unless the result is `flat`: then it is contiguous.
+ArrayView make_device_result(const std::shared_ptr<Device>& device, ImageShape shape, DType dtype,
+                             const BoundaryLayout& layout, const std::optional<Extents>& flat);
+/// Return whether a call's results go to the device's own memory: one of its arrays is there.
+bool has_device_array(std::span<const ArrayView> arrays);
 
 /// Call `run(first, count)` for each chunk of 1 to `max` of the `n` images.
 template <class Run>

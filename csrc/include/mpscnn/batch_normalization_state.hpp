@@ -10,6 +10,8 @@
 
 namespace mpscnn {
 
+class CommandBuffer;
+
 class BatchNormalizationState {
  public:
   struct Impl;
@@ -24,6 +26,9 @@ class BatchNormalizationState {
   /// One value per channel. Throw std::runtime_error before statistics are encoded, and until they are computed.
   std::vector<float> mean() const;
   std::vector<float> variance() const;
+  /// Encode copies of mean and variance to the host, if the device has memory of its own. After the command buffer,
+  /// mean() and variance() return them without work for the device.
+  void encode_download(CommandBuffer& buffer);
   /// Gradients of the loss with respect to gamma and beta. Throw likewise before a
   /// BatchNormalizationStatisticsGradient.
   std::vector<float> grad_gamma() const;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <mpscnn/array.hpp>
+
 namespace mpscnn {
 
 class Device {
@@ -32,6 +34,13 @@ class Device {
   void free_cached_bytes();
   std::uint64_t recommended_max_working_set_bytes() const;
   std::uint64_t max_buffer_bytes() const;
+  /// Memory of images: the host's, or the device's own, which the host cannot access.
+  MemorySpace memory_space() const;
+  /// Set the number of an array's device if it is unknown. Throw TypeError with `what` unless the array is in the
+  /// host's memory or in that of this device.
+  void check_memory(ArrayView& array, const std::string& what) const;
+  /// Wait until a stream of another library has done its work: DLPack's number of a stream; 0: all streams.
+  void wait_for_stream(std::uintptr_t stream) const;
   /// Whether images can share the memory of arrays.
   bool shares_images() const;
   /// Whether temporary images are allocated one by one unless prefetched.
@@ -42,10 +51,17 @@ class Device {
   /// MPSSupportsMTLDevice.
   bool is_supported() const;
 
+  /// Return a copy, in the host's memory, of an array in the device's own memory; with the same strides.
+  ArrayView to_host(const ArrayView& array) const;
+
   Impl& impl() const { return *impl_; }
 
  private:
   std::unique_ptr<Impl> impl_;
 };
+
+/// Return the view for a library that uses it on `stream`. When the library releases it, its work there is awaited
+/// before the memory is freed.
+ArrayView lend(ArrayView view, std::shared_ptr<const Device> device, std::uintptr_t stream);
 
 }  // namespace mpscnn

@@ -61,6 +61,9 @@ class Image {
   void write(const ArrayView& array, ImageLayout layout = ImageLayout::NHWC);
   /// The array whose memory the image uses; nullopt if its memory is not visible to the CPU.
   std::optional<ArrayView> shared_array() const;
+  /// Return the array in the memory of a device that the host cannot access; keeps the image. Throw BufferError for
+  /// images of other devices.
+  static ArrayView device_array(const std::shared_ptr<Image>& image);
   /// Throw std::runtime_error if the CPU may not read the image: it is temporary, or being written.
   void check_readable() const;
 

@@ -70,6 +70,9 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   Value get(std::string_view name) const;
   void set(std::string_view name, const Value& value);
 
+  /// Return a number that grows with each change of attributes or weights, which commands encoded before do not see.
+  std::uint64_t changes() const;
+
   /// Throw TypeError unless `count` is the row's number of sources.
   void check_source_count(std::size_t count) const;
 

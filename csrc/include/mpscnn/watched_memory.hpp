@@ -29,6 +29,8 @@ class WatchedMemory {
 
   const MemoryRange& memory() const { return memory_; }
   static bool is_any() noexcept;
+  /// Return whether any file was truncated while watched.
+  static bool has_losses() noexcept;
 
   struct Range;
 
