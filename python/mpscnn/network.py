@@ -318,15 +318,17 @@ class Network(_checks.Made):
         Parameters
         ----------
         *arrays, **named : arrays
-            The inputs, in order or by name: NumPy, PyTorch (CPU), DLPack, buffers; float32, float16, uint8 or uint16,
-            in ``input_layout``, N first. Not copied if an image can share their memory.
+            The inputs, in order or by name: NumPy, PyTorch, DLPack, buffers; float32, float16, uint8 or uint16, in
+            ``input_layout``, N first. Not copied if an image can share their memory. Arrays in a GPU's memory are for
+            a network on that GPU.
         out : array, or sequence of arrays and None, optional
             Destinations, in the shapes of the results; float32, float16, uint8 or uint16.
 
         Returns
         -------
         array, or tuple of arrays when there are several outputs
-            In the dtype of the network and in ``output_layout``.
+            In the dtype of the network and in ``output_layout``: NumPy arrays, or `DeviceArray` if an input is in the
+            memory of a GPU.
 
         Raises
         ------

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import _checks, _core, _options
 from ._public import public
@@ -193,9 +192,6 @@ class OptimizerState(_core._OptimizerState):
     def __init__(self) -> None:
         raise TypeError("OptimizerState cannot be made; optimizer.state_for(values) returns one.")
 
-    def _views(self) -> dict[str, NDArray[np.float32]]:
-        return {name: buffer.numpy("float32", shape) for name, buffer, shape in self._arrays()}
-
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state arrays, by name, and time_step.
 
@@ -206,7 +202,8 @@ class OptimizerState(_core._OptimizerState):
             and "maximum_velocity" of Adam; with prefixes "weights." and "biases.", or "gamma." and "beta.", if the
             values have these two parts. ``np.savez`` can write the dict.
         """
-        return {name: array.copy() for name, array in self._views().items()} | {"time_step": self.time_step}
+        arrays = {name: buffer._copied("float32", shape) for name, buffer, shape in self._arrays()}
+        return arrays | {"time_step": self.time_step}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Restore a result of state_dict(). If any part of it does not fit, nothing is changed.
@@ -225,7 +222,7 @@ class OptimizerState(_core._OptimizerState):
         """
         if not hasattr(saved, "keys"):
             _checks.refuse(saved, "saved", "a mapping, as state_dict() makes it")
-        arrays = self._views()
+        arrays = {name: (buffer, tuple(shape)) for name, buffer, shape in self._arrays()}
         for name in (*arrays, "time_step"):
             if name not in saved:
                 raise ValueError(f'OptimizerState: saved has no "{name}".')
@@ -233,12 +230,12 @@ class OptimizerState(_core._OptimizerState):
             raise ValueError(f"OptimizerState: saved has {len(saved)} entries, expected {len(arrays) + 1}.")
         loaded = {name: np.asarray(_core._view(saved[name], name), np.float32) for name in arrays}
         for name, array in loaded.items():
-            if array.shape != arrays[name].shape:
-                raise ValueError(f"OptimizerState: {name}.shape {array.shape} of saved is not {arrays[name].shape}.")
+            if array.shape != arrays[name][1]:
+                raise ValueError(f"OptimizerState: {name}.shape {array.shape} of saved is not {arrays[name][1]}.")
         step = saved["time_step"]  # np.load() returns an array without axes
         self.time_step = step.item() if isinstance(step, np.ndarray) and step.ndim == 0 else step
         for name, array in loaded.items():
-            arrays[name][...] = array
+            arrays[name][0]._fill(array)
 
     @property
     def optimizer(self) -> Optimizer:

@@ -69,6 +69,8 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "optimizer": ({"optimizer": 0.1}, TypeError, r"^optimizer \(float\) is not an Optimizer\.$"),
     "optimizer, a class": ({"optimizer": mpscnn.OptimizerAdam}, TypeError, r"^optimizer \(.*\) is not an Optimizer\.$"),
     "device": ({"device": "gpu"}, TypeError, "device|Device"),
+    "dtype": ({"dtype": "double"}, TypeError, r"^dtype \(float64\) is not float32 or float16\.$"),
+    "reduced precision": ({"allow_reduced_precision": 1}, TypeError, r"^allow_reduced_precision \(int\) is not"),
     "no input_shapes": ({"input_shapes": None}, TypeError, r"^input_shapes is missing"),
     "input_shapes": ({"input_shapes": (4, 3, 8)}, ValueError, "conv"),
     "input_shapes, a number": ({"input_shapes": 3}, TypeError, r"^input_shapes \(int\) is not a tuple of int\.$"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from support import counts_memory, random
+from support import ENGINE, counts_memory, only_openmps, random
 
 SHAPE = (8, 3, 12, 12)
 LAYERS: list[Any] = [
@@ -164,3 +164,54 @@ def test_images_live_as_long_as_the_step() -> None:
     kept = [random(SHAPE, seed=seed) for seed in range(12)]
     assert [step.loss for step in steps] == [other.step(x, labels).loss for x in kept]
     assert len(junk) == 8
+
+
+def residual(blocks: int) -> list[Any]:
+    """Return blocks whose forward pass makes seven images each: two convolutions, their normalizations, a sum."""
+    layers: list[Any] = [("stem", "Conv2d", {"in_channels": 8, "out_channels": 8, "kernel_size": 1, "bias": False})]
+    last = "stem"
+    for i in range(blocks):
+        names = [f"{kind}{i}" for kind in ("a", "an", "ar", "b", "bn", "sum", "relu")]
+        convolution = {"in_channels": 8, "out_channels": 8, "kernel_size": 1, "bias": False}
+        layers += [
+            (names[0], "Conv2d", {"inputs": [last], **convolution}),
+            (names[1], "BatchNorm2d", {"num_features": 8}),
+            (names[2], "ReLU"),
+            (names[3], "Conv2d", convolution),
+            (names[4], "BatchNorm2d", {"num_features": 8}),
+            (names[5], "Add", {"inputs": [names[4], last]}),
+            (names[6], "ReLU"),
+        ]
+        last = names[6]
+    return [
+        *layers,
+        ("average", "AdaptiveAvgPool2d", {"output_size": 1}),
+        ("flat", "Flatten"),
+        ("fc", "Linear", {"in_features": 8, "out_features": 4}),
+    ]
+
+
+@only_openmps("openmps has the engine")
+@pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
+def test_images_of_a_step(cuda_host: mpscnn.Device) -> None:
+    """A block keeps the results of two convolutions and of a sum for the gradients, and computes the others again."""
+    shape = (4, 8, 96, 96)
+    image = 4 * 96 * 96 * 8 * 4
+    peaks = []
+    for blocks in (4, 12):
+        gc.collect()
+        mpscnn.memory.clear(cuda_host)
+        trainer = mpscnn.Trainer(
+            residual(blocks),
+            input_shapes=shape,
+            optimizer=mpscnn.OptimizerStochasticGradientDescent(1e-3, device=cuda_host),
+            in_flight=1,
+            device=cuda_host,
+        )
+        trainer.step(random(shape), np.arange(4)).wait()
+        mpscnn.memory.reset(cuda_host)
+        trainer.step(random(shape), np.arange(4)).wait()
+        peaks.append(mpscnn.memory.peak(cuda_host))
+        del trainer
+    kept = (peaks[1] - peaks[0]) / image / 8
+    assert 2 < kept < 4, kept  # 3, and the rounding of large blocks; 5 if nothing was computed again

@@ -189,3 +189,25 @@ def test_one_optimizer_of_two_trainers() -> None:
     for seed in range(3):
         b.step(random(SHAPE, seed=seed + 10), LABELS)
         assert a.step(random(SHAPE, seed=seed), LABELS).loss == alone.step(random(SHAPE, seed=seed), LABELS).loss
+
+
+def test_another_device() -> None:
+    optimizer = SGD(0.1, device=mpscnn.Device("null"))
+    with pytest.raises(ValueError, match=r'^optimizer.device is ".*", and the trainer\'s is ".*": give Optimizer'):
+        mpscnn.Trainer(LAYERS, input_shapes=SHAPE, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_images_of_float16(reduced: bool) -> None:
+    """Losses differ from those of float32 images by roundings, and parameters stay float32."""
+    x, losses = random(SHAPE, seed=5), {}
+    for dtype in ("float32", "float16"):
+        trainer = mpscnn.Trainer(
+            LAYERS, input_shapes=SHAPE, optimizer=SGD(0.05), dtype=dtype, allow_reduced_precision=reduced, seed=3
+        )
+        losses[dtype] = [trainer.step(x, LABELS).loss for _ in range(STEPS)]
+        assert all(value.dtype == np.float32 for value in trainer.state_dict().values() if value.ndim)
+        assert trainer.step(x, LABELS).output.dtype == np.float32
+    difference = np.abs(np.subtract(losses["float16"], losses["float32"])).max()
+    assert 0 < difference < 0.02
+    assert losses["float16"][-1] < losses["float16"][0] - 0.1

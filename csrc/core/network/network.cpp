@@ -9,10 +9,18 @@
 
 #include <mpscnn/pool_scope.hpp>
 #include "core/device/forked.hpp"
+#include "core/device/recorded_commands.hpp"
 #include "core/network/in_node.hpp"
 #include "core/network/network_plan.hpp"
 
 namespace mpscnn {
+
+/// Identifies an encode: equal ones encode equal commands.
+struct Network::Encode {
+  std::shared_ptr<const NetworkPlan> plan;
+  std::vector<std::shared_ptr<Image>> images;  ///< inputs, then outputs
+  std::uint64_t changes = 0;                   ///< sum over the kernels
+};
 
 /// LRU cache of plans, and pool of unused images. A plan in use outlives its entry.
 struct Network::Cache {
@@ -23,6 +31,12 @@ struct Network::Cache {
   ForkChecked<std::mutex> mutex;
   std::list<Entry> entries;
   std::list<std::shared_ptr<Image>> images;
+  struct Recorded {
+    Encode encode;
+    std::shared_ptr<const RecordedCommands> commands;
+  };
+  std::list<Recorded> recorded;  ///< the last used first
+  std::list<std::size_t> seen;   ///< hashes of encodes that are not recorded, the last first
 };
 
 std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkParts parts) {
@@ -200,11 +214,64 @@ void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span
 
 void Network::encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
                      std::span<std::shared_ptr<Image>> outputs) const {
-  encode(buffer, *plan(shapes_of(inputs)), inputs, outputs);
+  encode(buffer, plan(shapes_of(inputs)), inputs, outputs);
 }
 
-void Network::encode(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
-                     std::span<std::shared_ptr<Image>> outputs) const {
+void Network::encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkPlan>& plan,
+                     std::span<const std::shared_ptr<Image>> inputs, std::span<std::shared_ptr<Image>> outputs) const {
+  const auto is_given = [](const auto& image) { return image != nullptr; };
+  const bool can_repeat =
+      plan->can_repeat && std::ranges::all_of(outputs, is_given) && RecordedCommands::can_record(buffer);
+  if (!can_repeat) return encode_steps(buffer, *plan, inputs, outputs);
+  Encode encode{plan, {inputs.begin(), inputs.end()}, plan->changes()};
+  encode.images.insert(encode.images.end(), outputs.begin(), outputs.end());
+  if (const auto commands = recorded(encode)) return commands->encode(buffer);
+  encode_steps(buffer, *plan, inputs, outputs);
+  if (!was_seen(encode)) return;
+  if (auto commands = RecordedCommands::make(buffer, inputs, outputs)) {
+    std::list<Cache::Recorded> dropped;
+    const std::scoped_lock lock(cache_->mutex);
+    cache_->recorded.push_front({std::move(encode), std::move(commands)});
+    if (cache_->recorded.size() > kMostRecorded)
+      dropped.splice(dropped.end(), cache_->recorded, std::prev(cache_->recorded.end()));
+  }
+}
+
+std::shared_ptr<const RecordedCommands> Network::recorded(const Encode& encode) const {
+  std::list<Cache::Recorded> dropped;
+  const std::scoped_lock lock(cache_->mutex);
+  auto& all = cache_->recorded;
+  for (auto it = all.begin(); it != all.end(); ++it) {
+    if (it->encode.plan != encode.plan || it->encode.images != encode.images) continue;
+    if (it->encode.changes == encode.changes) {
+      all.splice(all.begin(), all, it);
+      return it->commands;
+    }
+    dropped.splice(dropped.end(), all, it);
+    break;
+  }
+  return nullptr;
+}
+
+/// Return whether an equal encode came before, and remember it.
+bool Network::was_seen(const Encode& encode) const {
+  std::size_t hash = std::hash<const void*>()(encode.plan.get()) + encode.changes;
+  for (const auto& image : encode.images) hash = 31 * hash + std::hash<const void*>()(image.get());
+  const std::scoped_lock lock(cache_->mutex);
+  auto& seen = cache_->seen;
+  const auto found = std::ranges::find(seen, hash);
+  if (found != seen.end()) {
+    seen.erase(found);
+    return true;
+  }
+  seen.push_front(hash);
+  if (seen.size() > kMostSeen) seen.pop_back();
+  return false;
+}
+
+void Network::encode_steps(CommandBuffer& buffer, const NetworkPlan& plan,
+                           std::span<const std::shared_ptr<Image>> inputs,
+                           std::span<std::shared_ptr<Image>> outputs) const {
   const PoolScope pool;
   auto images = boundary(plan, inputs, outputs);
   if (device_->prefetches_temporaries())

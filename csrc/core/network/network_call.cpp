@@ -91,7 +91,7 @@ void NetworkCall::encode(std::int64_t chunk) {
     buffer = network_->encode_apart(*plan_, sources, results);
   } else {
     buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true);
-    network_->encode(*buffer, *plan_, sources, results);
+    network_->encode(*buffer, plan_, sources, results);
   }
 }
 

@@ -79,12 +79,20 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
     add_copy(node, value, {output_images[i], 0});
   }
 
+  can_repeat = std::ranges::none_of(steps, [](const Step& step) { return step.kernel->padding_policy() != nullptr; });
   most_images = std::numeric_limits<std::int64_t>::max();
   for (const auto& image : images) most_images = std::min(most_images, Image::most_images(image.shape.c));
   for (const auto& node : parts_.nodes)
     if (node.kernel && (!node.kernel->works_image_by_image() || node.kernel->results_per_image() != 1)) most_images = 0;
-  chunk_images =
-      std::min(most_images, std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(1, working_bytes())));
+  const auto memory = static_cast<std::int64_t>(device->recommended_max_working_set_bytes());
+  const auto bytes = device->memory_space().is_host() ? kChunkBytes : std::min(kDeviceChunkBytes, memory / 8);
+  chunk_images = std::min(most_images, std::max<std::int64_t>(1, bytes / std::max<std::int64_t>(1, working_bytes())));
+}
+
+std::uint64_t NetworkPlan::changes() const {
+  std::uint64_t sum = 0;
+  for (const Step& step : steps) sum += step.kernel->changes();
+  return sum;
 }
 
 std::int64_t NetworkPlan::working_bytes() const {

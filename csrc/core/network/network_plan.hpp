@@ -26,6 +26,10 @@ class NetworkPlan {
   std::vector<std::uint32_t> output_images;  ///< image of each output
   std::int64_t most_images = 0;              ///< max batch of an encode (widest image); 0: batches cannot be divided
   std::int64_t chunk_images = 0;             ///< images per chunk of a call; 0: batches cannot be divided
+  bool can_repeat = true;                    ///< no padding policy of the caller's, which may answer differently
+
+  /// Return the sum of Kernel::changes().
+  std::uint64_t changes() const;
 
  private:
   struct Location {
@@ -40,6 +44,9 @@ class NetworkPlan {
   /// Approximate bytes of a chunk's intermediate results. 32 images of 224 x 224 through MobileNetV2 take 123 ms in
   /// chunks of 4, 141 in chunks of 8, 153 at once; ResNet-18 494, 491 and 499 (AMD EPYC, two cores).
   static constexpr std::int64_t kChunkBytes = 32 << 20;
+  /// The same on devices with memory of their own, where small chunks leave processors idle; at most 1/8 of the memory,
+  /// because several chunks are under way.
+  static constexpr std::int64_t kDeviceChunkBytes = std::int64_t{2} << 30;
   /// Return the max bytes of simultaneously live intermediate results per image.
   std::int64_t working_bytes() const;
 

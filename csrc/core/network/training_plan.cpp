@@ -31,8 +31,9 @@ struct TrainingPlan::InProgress {
 };
 
 TrainingPlan::TrainingPlan(std::shared_ptr<Device> device, std::array<std::int64_t, 3> output,
-                           std::int64_t max_channels, std::size_t slots)
+                           std::int64_t max_channels, std::size_t slots, DType dtype)
     : device_(std::move(device)),
+      dtype_(dtype),
       output_(output),
       max_images_(std::max<std::int64_t>(1, Image::most_images(max_channels))),
       slots_(slots),
@@ -163,7 +164,7 @@ void TrainingPlan::run(const Allocate& allocate, Batch& batch) const {
   for (const auto& like : batch.values[allocate.like]) {
     auto shape = like->shape();
     shape.c = allocate.channels;
-    results.push_back(Image::temporary(batch.buffer, shape, DType::float32));
+    results.push_back(Image::temporary(batch.buffer, shape, dtype_));
     set_read_count(*results.back(), allocate.result);
   }
 }
@@ -204,6 +205,7 @@ std::shared_ptr<TrainingStep> TrainingPlan::commit(const std::string& label, con
   const std::scoped_lock lock(in_progress_->mutex);
   check<std::runtime_error>(in_progress_->steps.size() < slots_, "TrainingPlan: ", slots_,
                             " steps are in progress, the maximum: complete one first.");
+  check<TypeError>(x.dtype == dtype_, "TrainingPlan: x is of ", name_of(x.dtype), ", not of ", name_of(dtype_), ".");
   const auto sizes = chunks(x.shape[0]);
   check(labels.size() == sizes.size(), "TrainingPlan: labels of ", labels.size(), " chunks were given, there are ",
         sizes.size(), ".");
@@ -220,10 +222,11 @@ std::shared_ptr<TrainingStep> TrainingPlan::commit(const std::string& label, con
     chunk.shape[0] = size;
     batch.values[kInput].push_back(Image::from_array(device_, chunk, layout));
     chunk.data = static_cast<std::byte*>(chunk.data) + size * x.strides[0];
-    step->outputs_.push_back(Image::make(device_, {size, output_[0], output_[1], output_[2]}, DType::float32));
+    step->outputs_.push_back(Image::make(device_, {size, output_[0], output_[1], output_[2]}, dtype_));
   }
   batch.values[kOutput] = step->outputs_;
   for (const auto& item : items_) std::visit([&](const auto& one) { run(one, batch); }, item);
+  for (const auto& [running, states] : tracked_) (*states)[step->slot_]->encode_download(*step->buffer_);
   step->buffer_->commit();
   in_progress_->steps.push_back(step);
   in_progress_->next_slot = (step->slot_ + 1) % slots_;

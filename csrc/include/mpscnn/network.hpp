@@ -52,6 +52,7 @@ struct NetworkImage {
 };
 
 class NetworkPlan;
+class RecordedCommands;
 
 /// Thread-safe.
 class Network final : public ImagePool {
@@ -78,12 +79,15 @@ class Network final : public ImagePool {
   /// images small. 0: batches cannot be divided, because a kernel reads several images at once.
   static std::int64_t chunk_images(const NetworkPlan& plan);
 
-  /// Encode the network. Null outputs are allocated.
+  /// Encode the network. Null outputs are allocated. If the platform can repeat commands, they are recorded when the
+  /// same images are encoded a second time, and encoded again from then on, as long as no kernel changes.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
               std::span<std::shared_ptr<Image>> outputs) const;
   /// Encode with a plan for the shapes of the inputs.
-  void encode(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
-              std::span<std::shared_ptr<Image>> outputs) const;
+  void encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkPlan>& plan,
+              std::span<const std::shared_ptr<Image>> inputs, std::span<std::shared_ptr<Image>> outputs) const;
+  /// Max number of encodes whose commands are kept. Evicts the least recently used.
+  static constexpr std::size_t kMostRecorded = 8;
 
   /// Encode each kernel on its own command buffer; commit all but the last, and return that.
   std::shared_ptr<CommandBuffer> encode_apart(const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
@@ -109,6 +113,12 @@ class Network final : public ImagePool {
   Images boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,
                   std::span<std::shared_ptr<Image>> outputs) const;
   const std::string& name_of(std::uint32_t node) const;
+  void encode_steps(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
+                    std::span<std::shared_ptr<Image>> outputs) const;
+  struct Encode;
+  std::shared_ptr<const RecordedCommands> recorded(const Encode& encode) const;
+  bool was_seen(const Encode& encode) const;
+  static constexpr std::size_t kMostSeen = 32;
 
   std::shared_ptr<Device> device_;
   NetworkParts parts_;

@@ -61,9 +61,9 @@ class TrainingPlan {
   static constexpr Value kInput = 0, kOutput = 1;
 
   /// `output`: height, width and channels of the predictions. `max_channels`: of all values, which limits the images of
-  /// a chunk. `slots`: max number of steps in progress.
+  /// a chunk. `slots`: max number of steps in progress. `dtype`: of the input, and so of all images.
   TrainingPlan(std::shared_ptr<Device> device, std::array<std::int64_t, 3> output, std::int64_t max_channels,
-               std::size_t slots);
+               std::size_t slots, DType dtype = DType::float32);
   ~TrainingPlan();
 
   // -------------------------------------------------------------------------------------------------------- recording
@@ -101,7 +101,7 @@ class TrainingPlan {
   /// Return the number of images of each chunk of a batch: an MPSImage has a limited number of slices.
   std::vector<std::int64_t> chunks(std::int64_t images) const;
 
-  /// Encode and commit a step on `x`, (N, H, W, C) or (N, C, H, W), float32, with labels per chunk. The device may read
+  /// Encode and commit a step on `x`, (N, H, W, C) or (N, C, H, W), with labels per chunk. The device may read
   /// `x` in place until the step has completed. Throw std::runtime_error if `slots` steps are in progress.
   std::shared_ptr<TrainingStep> commit(const std::string& label, const ArrayView& x, ImageLayout layout,
                                        std::vector<std::shared_ptr<LossLabels>> labels, const LossKernel& loss,
@@ -148,6 +148,7 @@ class TrainingPlan {
   void run(const Update& update, Batch& batch) const;
 
   std::shared_ptr<Device> device_;
+  DType dtype_;
   std::array<std::int64_t, 3> output_;
   std::int64_t max_images_;
   std::size_t slots_;

@@ -42,17 +42,17 @@ class Boundary:
         if array.dtype != np.uint8 and array.dtype.kind != "f":
             raise TypeError(f"{name}.dtype ({array.dtype}) is not a floating-point type or uint8.")
 
-    def images(self, x: Any) -> Array:
-        """Return the batch as float32, in the input's layout."""
+    def images(self, x: Any, dtype: str = "float32") -> Array:
+        """Return the batch in the input's layout."""
         array = _checks.array(x, "x")
         self.check_images(array, "x")
         if array.dtype == np.uint8:
             array = array * np.float32(1 / 255)
-        return array.astype(np.float32, copy=False)
+        return array.astype(dtype, copy=False)
 
-    def sources(self, x: Any) -> tuple[Array, ImageLayout]:
-        """Return the batch as float32 with four axes, and their order."""
-        array, layout = self.images(x), self.input.layout
+    def sources(self, x: Any, dtype: str) -> tuple[Array, ImageLayout]:
+        """Return the batch with four axes, and their order."""
+        array, layout = self.images(x, dtype), self.input.layout
         if layout == "NCHW" and self.extents[2] > 1:
             return array, "NCHW"  # the device converts the layout
         return _as_nhwc(array, layout), "NHWC"

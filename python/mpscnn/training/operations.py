@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from ..buffer import Buffer
 from ..device import CommandBuffer, Device
 from ..kernels import KERNELS, row_of
 from ..optimizers import Optimizer, OptimizerState
@@ -82,8 +83,11 @@ class Layer:
         """Record the optimizer's step."""
 
     def arrays(self) -> dict[str, Array]:
-        """Return the parameters by argument, in MPS's order; they can be written in place."""
+        """Return copies of the parameters by argument, in MPS's order."""
         return {}
+
+    def set_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """Replace the parameters; call reload() afterwards."""
 
     def reload(self, commands: CommandBuffer) -> None:
         """Encode a reload of the kernels' parameters from the arrays."""
@@ -99,6 +103,7 @@ class Layer:
         for one in self.parameters:
             into = arrays[one.argument]
             into[...] = to_mps(self.operation, one, state_dict[one.key], into.shape)
+        self.set_arrays(arrays)
 
 
 class _Trainable(Layer):
@@ -114,6 +119,26 @@ class _Trainable(Layer):
     def gradients(self, recording: Recording) -> Any:
         """Return the state, or the list of BatchNormalizationStates, with the gradients of the parameters."""
         raise NotImplementedError
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Return the parameters by argument."""
+        if self.values is None:
+            return {}
+        if isinstance(self.values, NormalizationGammaAndBetaState):
+            return {"gamma": self.values._gamma, "beta": self.values._beta}
+        found = {"weight": self.values._weights}
+        return found if self.values._biases is None else found | {"bias": self.values._biases}
+
+    def shape_of(self, argument: str) -> tuple[int, ...] | None:
+        """Return the shape of a parameter in MPS's order; None for one axis."""
+        return self.values._shape if argument == "weight" else None
+
+    def arrays(self) -> dict[str, Array]:
+        return {name: one._copied("float32", self.shape_of(name)) for name, one in self.buffers().items()}
+
+    def set_arrays(self, arrays: Mapping[str, Array]) -> None:
+        for name, one in self.buffers().items():
+            one._fill(np.asarray(arrays[name], np.float32))
 
     def prepare(self, optimizer: Optimizer) -> None:
         """Allocate the state of the optimizer."""
@@ -160,6 +185,12 @@ class KernelLayer(_Trainable):
             self.values = self.gamma_and_beta()
         self._encoded = self._gradients()
 
+    def allow_reduced_precision(self) -> None:
+        """Let the convolution and its gradients use products of reduced precision."""
+        if self._is_convolution:
+            for kernel in (self.kernel, *self.kernel.gradients):
+                kernel.allow_reduced_precision = True
+
     def _gradients(self) -> list[tuple[int, Any, str]]:
         """Return source, gradient kernel and the kernel's other operand, for each gradient kernel that is encoded."""
         if not self.has_gradient:
@@ -196,11 +227,6 @@ class KernelLayer(_Trainable):
     def kernels(self) -> list[Any]:
         with_gradient = self._is_convolution and self.wants[0]
         return [self.kernel, self.kernel.gradient] if with_gradient else [self.kernel]
-
-    def arrays(self) -> dict[str, Array]:
-        if self._is_convolution:
-            return {"weight": self.values.weights, "bias": self.values.biases}
-        return {} if self.values is None else {"gamma": self.values.gamma, "beta": self.values.beta}
 
 
 class Dropout(KernelLayer):
@@ -266,7 +292,7 @@ class BatchNormalization(_Trainable):
 
     def arrays(self) -> dict[str, Array]:
         statistics = dict(zip(STATISTICS, (self.running.mean, self.running.variance), strict=True))
-        return {"gamma": self.values.gamma, "beta": self.values.beta, **statistics}
+        return super().arrays() | statistics
 
 
 class Concatenation(Layer):

@@ -35,6 +35,10 @@ class Plan:
         Momentum of the running statistics of batch normalization; default: each layer's own.
     tracked : mapping of str to int
         Number of batches in the source model's running statistics, by keys of "num_batches_tracked".
+    dtype : "float32" or "float16"
+        Of all images.
+    allow_reduced_precision : bool
+        Of convolutions and their gradients.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class Plan:
         slots: int,
         momentum: float | None,
         tracked: Mapping[str, int],
+        dtype: str,
+        allow_reduced_precision: bool,
         device: Device | None,
     ) -> None:
         (self.input,) = graph.inputs
@@ -80,6 +86,8 @@ class Plan:
                 continue  # collect all errors
             layer = _layer(operation, wants, is_trained, device, shapes, slots)
             layer.parameters = parameters
+            if allow_reduced_precision and isinstance(layer, KernelLayer):
+                layer.allow_reduced_precision()
             if isinstance(layer, BatchNormalization):
                 layer.running.momentum = _momentum(operation, reference) if momentum is None else momentum
                 key = f"{owner}{TRACKED}"
@@ -94,7 +102,7 @@ class Plan:
         self._add = make_kernel("Add", device, label="sum of gradients")
         names_of_values = {self.input, *(operation.result for operation in operations)}
         most = max(shapes[name][3] for name in names_of_values if name in shapes)
-        self.core = _core._TrainingPlan(shapes[self.output][1:], most, slots, device)
+        self.core = _core._TrainingPlan(shapes[self.output][1:], most, slots, dtype, device)
         self._dropouts = [layer for layer in self.layers if isinstance(layer, Dropout)]
         # Normalizations of one value per channel and image.
         self._single = [

@@ -70,7 +70,7 @@ class Step(_checks.Made):
     def output(self) -> Array:
         """Predictions of the network before the update: (N, H, W, C), float32, a copy. Waits."""
         self.wait()
-        return np.concatenate([image.numpy() for image in self._core.outputs])
+        return np.concatenate([image.numpy() for image in self._core.outputs]).astype(np.float32, copy=False)
 
     def __repr__(self) -> str:
         if not vars(self):

@@ -9,7 +9,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,9 @@ from .. import _checks, _progress
 from .._interrupts import defer_interrupts
 from ..device import CommandBuffer, Device
 from ..layers import layer_table
-from ..losses import Loss, LossLabels
-from ..network import Network
+from ..loss_labels import LossLabels
+from ..losses import Loss
+from ..network import Network, _image_dtype
 from ..optimizers import Optimizer, OptimizerStochasticGradientDescent
 from . import checkpoint
 from .boundary import Boundary, check_lengths, pair
@@ -70,6 +71,12 @@ class Trainer(_checks.Made):
         Momentum of the running statistics of all layers. Default: each layer's own, where None means the mean over all
         batches, or 0.1 if the model has none.
     in_flight : int, >= 1, steps, default 2
+    dtype : "float32" or "float16", default "float32"
+        Of images: activations and their gradients. Parameters, their gradients and statistics are float32. Gradients
+        below 6e-8 are 0 in float16. A larger loss keeps them: ``loss=Loss(..., weight=1024)`` with an optimizer of
+        ``gradient_rescale=1 / 1024``; the losses of steps are 1024 times as large then.
+    allow_reduced_precision : bool, default False
+        Whether convolutions may round products, to tf32 or bfloat16, if the device has units for them.
     seed : int, >= 0, default 0
         Seed of initial parameters, dropout, and the order of images in `fit`.
     device : Device, default Device()
@@ -78,7 +85,8 @@ class Trainer(_checks.Made):
     ------
     TypeError, ValueError
         "model (int) is not a list of layers, a torch.nn.Module or a Graph.", 'frozen: no node is named "conv9" or
-        starts with it.', 'layer "conv1" (Conv2d): out_channels is missing, ...'
+        starts with it.', 'layer "conv1" (Conv2d): out_channels is missing, ...', 'optimizer.device is "...", and the
+        trainer's is "...": give OptimizerAdam the same device.'
     NotImplementedError
         "MPS has no gradient of "crop" (Slice).", with all such nodes; a module has dropout, which tracing removes.
     mpscnn.ImportError
@@ -119,11 +127,14 @@ class Trainer(_checks.Made):
         frozen: Iterable[str] = (),
         batch_norm_momentum: float | None = None,
         in_flight: int = 2,
+        dtype: Literal["float32", "float16"] = "float32",
+        allow_reduced_precision: bool = False,
         seed: int = 0,
         device: Device | None = None,
     ) -> None:
         self._in_flight = _checks.integer(in_flight, "in_flight", minimum=1)
         self._seed = _checks.integer(seed, "seed", minimum=0)
+        self._dtype = _image_dtype(dtype)
         if isinstance(frozen, str) or not isinstance(frozen, Iterable):
             _checks.refuse(frozen, "frozen", "a sequence of names")
         frozen = [_checks.text(name, f"frozen[{i}]") for i, name in enumerate(frozen)]
@@ -133,6 +144,12 @@ class Trainer(_checks.Made):
         if optimizer is None:
             optimizer = OptimizerStochasticGradientDescent(0.01, momentum_scale=0.9, device=device)
         self.optimizer = _checks.instance(optimizer, "optimizer", Optimizer)
+        target = Device() if device is None else device
+        if optimizer.device != target:
+            raise ValueError(
+                f'optimizer.device is "{optimizer.device.name}", and the trainer\'s is "{target.name}": give'
+                f" {type(optimizer).__name__} the same device."
+            )
         self._device = device
         if input_shapes is not None:
             input_shapes = _checks.integers(input_shapes, "input_shapes", minimum=1)
@@ -158,6 +175,8 @@ class Trainer(_checks.Made):
             slots=self._in_flight,
             momentum=momentum,
             tracked=tracked_batches(source.arrays, "state_dict"),
+            dtype=self._dtype,
+            allow_reduced_precision=_checks.boolean(allow_reduced_precision, "allow_reduced_precision"),
             device=device,
         )
         if not self._plan.trained:
@@ -202,7 +221,7 @@ class Trainer(_checks.Made):
         """
         while len(self._at_work) >= self._in_flight:
             self._complete(self._at_work[0])
-        x, order = self._boundary.sources(x)
+        x, order = self._boundary.sources(x, self._dtype)
         targets, classes = self._boundary.targets(labels, len(x))
         plan, images = self._plan, len(x)
         with defer_interrupts():
