@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// MetalFunction: a compute function in Metal's language, compiled when it is made.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <mpscnn/buffer.hpp>
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/device.hpp>
+#include <mpscnn/image.hpp>
+
+namespace mpscnn {
+
+/// An argument that the caller sets [MTLArgument.h, MTLBinding].
+struct FunctionArgument {
+  enum class Kind : std::uint32_t { buffer, threadgroup, texture, sampler };
+  enum class Access : std::uint32_t { read, read_write, write };
+  std::string name;
+  Kind kind = Kind::buffer;
+  Access access = Access::read;
+  std::uint64_t index = 0;  ///< among those of its kind
+  std::uint64_t bytes = 0;  ///< of a value, or an element of an array; 0 for textures
+  std::string scalar = {};  ///< dtype of a value, or of texels: "float32"; empty for structs and vectors
+  bool is_array = false;    ///< of a texture: texture2d_array
+};
+const char* name_of(FunctionArgument::Kind kind);
+const char* name_of(FunctionArgument::Access access);
+
+/// A number by its dtype: "bool", "int16", "float32", ...
+struct FunctionConstant {
+  std::string dtype;
+  std::string bytes;
+};
+
+/// The value of one argument: exactly one of these is set.
+struct FunctionValue {
+  std::size_t argument = 0;  ///< its place in arguments()
+  std::shared_ptr<Image> image = {};
+  std::shared_ptr<Buffer> buffer = {};
+  std::string bytes = {};         ///< copied
+  std::uint64_t threadgroup = 0;  ///< bytes of threadgroup memory
+};
+
+class MetalFunction {
+ public:
+  struct Impl;
+  using Size = std::array<std::uint64_t, 3>;  ///< x, y, z
+  /// Compile `source` and the function of that name, with values of its function constants by name. Throw
+  /// std::invalid_argument with the compiler's words, or if there is no such function.
+  static std::shared_ptr<MetalFunction> make(std::shared_ptr<Device> device, const std::string& source,
+                                             const std::string& name,
+                                             const std::map<std::string, FunctionConstant>& constants,
+                                             const std::map<std::string, std::string>& macros, bool fast_math);
+  explicit MetalFunction(std::unique_ptr<Impl> impl);
+  ~MetalFunction();
+
+  const std::string& name() const;
+  /// Return the arguments: textures, then buffers, then threadgroup memory, each by index.
+  const std::vector<FunctionArgument>& arguments() const;
+  std::uint64_t max_threads_per_threadgroup() const;
+  std::uint64_t thread_execution_width() const;
+  std::shared_ptr<Device> device() const;
+
+  /// Encode one call for each of `threads`, in threadgroups of `group`. Throw unless every argument has a value that
+  /// fits it. Thread-safe on different command buffers.
+  void encode(CommandBuffer& buffer, std::span<const FunctionValue> values, Size threads, Size group) const;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mpscnn
