@@ -379,6 +379,68 @@ def compare(
     )
 
 
+@dataclass(frozen=True)
+class Rates:
+    """Images per second of one contestant: while it runs alone, and while all run.
+
+    Attributes
+    ----------
+    name : str
+    alone, together : float
+        Images per second.
+    """
+
+    name: str
+    alone: float
+    together: float
+
+
+def compare_together(
+    case: str,
+    batch: int,
+    contestants: Iterable[Contestant],
+    seconds: float,
+    *,
+    progress: Callable[[float], object] | None = None,
+) -> list[Rates]:
+    """Compare the results of the contestants, time each alone, then all at the same time, a thread for each.
+
+    `seconds` is the time of each half. For contestants that compute the same network on several devices.
+
+    Raises
+    ------
+    ResultsDifferError
+        As `compare`.
+    """
+    players = list(contestants)
+    alone = compare(case, batch, players, seconds, progress=None if progress is None else lambda x: progress(x / 2))
+    start_line = threading.Barrier(len(players))
+    rates: dict[str, float] = {}
+    failures: list[BaseException] = []
+
+    def repeat(player: Contestant) -> None:
+        try:
+            start_line.wait()
+            start, calls = time.perf_counter(), 0
+            while calls < 2 or time.perf_counter() - start < seconds:
+                player.run()
+                calls += 1
+            rates[player.name] = calls * batch / (time.perf_counter() - start)
+        except BaseException as error:  # raised by the calling thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(player,)) for player in players]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    if progress:
+        progress(1.0)
+    return [Rates(one.name, one.images_per_second, rates[one.name]) for one in alone.measured]
+
+
 def _difference(ours: list[NDArray[Any]], theirs: list[NDArray[Any]]) -> float:
     if len(ours) != len(theirs):
         return float("inf")

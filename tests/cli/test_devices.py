@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import mpscnn
-from mpscnn.cli import cuda
+from mpscnn.cli import bench, cuda
 from support import only_openmps
 
 on_linux = pytest.mark.skipif(sys.platform == "darwin", reason="openmps is Linux only")
@@ -148,3 +148,60 @@ def test_a_folder_that_cannot_be_read_is_one_sentence(run, monkeypatch: pytest.M
     ran = run("cache")
     assert (ran.status, ran.out) == (1, "")
     assert "Permission denied" in ran.message
+
+
+def test_bench_on_several_devices(run, classifier: Path, cuda_host: mpscnn.Device) -> None:
+    """Each alone and all at once; the device of each copy computes."""
+    cuda_host.reset_peak_bytes()
+    before = cuda_host.peak_bytes
+    ran = run("bench", classifier, "--seconds", 0, "--batch", "1,2", "--device", "cpu,cuda-host", "--json")
+    assert ran.status == 0, ran.err
+    assert cuda_host.peak_bytes > before
+    assert ran.json["machines"]["cuda-host"]["device"] == cuda_host.name
+    assert [one["batch"] for one in ran.json["together"]] == [1, 2]
+    for one in ran.json["together"]:
+        assert [rates["name"] for rates in one["devices"]] == ["cpu", "cuda-host"]
+        assert all(rates["alone"] > 0 and rates["together"] > 0 for rates in one["devices"])
+    ran = run("bench", classifier, "--seconds", 0, "--device", "cpu,cuda-host")
+    assert ran.status == 0
+    lines = [line.split() for line in ran.out.splitlines() if line.strip()]
+    assert lines[0] == ["batch", "device", "images/s", "at", "once", "ratio"]
+    assert [line[1] for line in lines[2:]] == ["cpu", "cuda-host", "all"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--device", "cpu,cpu"], '"cpu,cpu" names a device twice'),
+        (["--device", "cpu,split", "--reduced-precision"], "several devices are timed without --against"),
+    ],
+)
+def test_wrong_use_of_several_devices(run, classifier: Path, options: list[str], message: str) -> None:
+    ran = run("bench", classifier, *options)
+    assert (ran.status, ran.out) == (2, "")
+    assert message in ran.message
+
+
+def test_all_devices_are_the_gpus(run, classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU, the driver's reason is the error."""
+    made: list[str] = []
+
+    def device(name: str) -> None:
+        if name == "cuda:2":
+            raise ValueError("cuda:2 is not one of the 2 devices of NVIDIA's driver.")
+        made.append(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mpscnn, "Device", device)
+        assert bench._gpus() == made == ["cuda:0", "cuda:1"]
+    monkeypatch.setattr(bench, "_gpus", lambda: ["cpu", "split"])
+    ran = run("bench", classifier, "--seconds", 0, "--device", "all", "--json")
+    assert list(ran.json["machines"]) == ["cpu", "split"]
+    monkeypatch.undo()
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"The device {name} cannot be made: no driver.")
+
+    monkeypatch.setattr(mpscnn, "Device", refuse)
+    ran = run("bench", classifier, "--device", "all")
+    assert (ran.status, ran.out, ran.message) == (1, "", "mpscnn: The device cuda:0 cannot be made: no driver.")

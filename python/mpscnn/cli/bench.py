@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+import mpscnn
+
 from .. import benchmarking
-from ..benchmarking import Comparison, Contestant
+from ..benchmarking import Comparison, Contestant, Rates
 from . import options
 from .console import progress, say, stdout, table, write_json
 from .models import Loaded, load, torch_module
@@ -40,7 +43,15 @@ def bench(
     reduced_precision: Annotated[
         bool, typer.Option("--reduced-precision", help="Also time bfloat16 products, here and in OpenVINO.")
     ] = False,
-    device: options.Device = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAMES",
+            help="Device: cuda:0, ...; several, separated by commas, are also timed at once; all: every GPU.",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot the times: .png, .svg, .pdf.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     json: options.Json = False,
@@ -54,6 +65,19 @@ def bench(
             raise typer.BadParameter(f'"{name}" is not one of {", ".join(benchmarking.PEERS)}.', param_hint="--against")
     if "torch" in names and torch is None:
         raise typer.BadParameter("torch needs a module: --torch torchvision.models:resnet50.", param_hint="--against")
+    devices = device_names(device)
+    if len(devices) > 1:
+        if names or reduced_precision or plot is not None:
+            raise typer.BadParameter(
+                "several devices are timed without --against, --reduced-precision and --plot.", param_hint="--device"
+            )
+        copies = {
+            name: load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, device=name)
+            for name in devices
+        }
+        _bench_devices(model, copies, sizes, seconds, seed, json=json)
+        return
+    device = devices[0]
     loaded = load(model, input_shape, architecture=architecture, option=option, dtype=dtype.value, device=device)
     reduced = None
     if reduced_precision:
@@ -120,6 +144,60 @@ def show(comparisons: list[Comparison]) -> None:
         "difference",
     )
     stdout().print(table(header, rows, right=6))
+
+
+def device_names(text: str | None) -> list[str | None]:
+    """Parse "cuda:0,cuda:1"; "all" is every GPU. Raise ValueError if there is none."""
+    if text is None:
+        return [None]
+    if text == "all":
+        return _gpus()
+    names: list[str | None] = [name.strip() for name in text.split(",")]
+    if len(set(names)) < len(names):
+        raise typer.BadParameter(f'"{text}" names a device twice.', param_hint="--device")
+    return names
+
+
+def _gpus() -> list[str | None]:
+    """Return "cuda:0", ... for the GPUs of NVIDIA's driver. Raise ValueError with the reason if there is none."""
+    names: list[str | None] = []
+    while True:
+        try:
+            mpscnn.Device(f"cuda:{len(names)}")
+        except ValueError:
+            if not names:
+                raise
+            return names
+        names.append(f"cuda:{len(names)}")
+
+
+def _bench_devices(
+    model: Path, copies: dict[str | None, Loaded], sizes: list[int], seconds: float, seed: int, *, json: bool
+) -> None:
+    """Time the copies of a network on their devices, each alone and all at once."""
+    found: dict[int, list[Rates]] = {}
+    for size in sizes:
+        contestants = []
+        for name, loaded in copies.items():
+            arrays = channels_innermost(loaded, loaded.random_arrays(seed, size))
+            contestants.append(benchmarking.ours(loaded.network, arrays, name=str(name)))
+        with progress(f"batch {size}: {', '.join(one.name for one in contestants)}", total=1.0) as done:
+            found[size] = benchmarking.compare_together(model.name, size, contestants, seconds / 2, progress=done)
+    machines = {str(name): benchmarking.machine(loaded.network.device) for name, loaded in copies.items()}
+    if json:
+        together = [{"batch": size, "devices": [asdict(one) for one in rates]} for size, rates in found.items()]
+        write_json({"model": model, "machines": machines, "together": together})
+        return
+    for name, machine in machines.items():
+        say(f"{name}: {machine['device']}")
+    rows = []
+    for size, rates in found.items():
+        total = Rates("all", sum(one.alone for one in rates), sum(one.together for one in rates))
+        for one in [*rates, total]:
+            numbers = (f"{one.alone:.1f}", f"{one.together:.1f}", f"{one.together / one.alone:.2f}")
+            rows.append((str(size), one.name, *numbers))
+    header = ("batch", "device", "images/s", "at once", "ratio")
+    stdout().print(table(header, rows, right=3))
 
 
 def batches(text: str) -> list[int]:
