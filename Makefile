@@ -22,7 +22,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-no-device test-apple test-split test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
+.PHONY: help demo test check test-no-device test-apple test-split test-cuda test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -57,6 +57,9 @@ test-apple: $(stamps)/package $(stamps)/group-test  ## all tests of the package 
 
 test-split: $(stamps)/package $(stamps)/group-test  ## all tests of the package with images in device memory
 	@MPSCNN_ENGINE=split $(py) -m pytest tests $(workers) $(ARGS)
+
+test-cuda: $(stamps)/package $(stamps)/programs $(stamps)/group-test  ## the CUDA engine on a GPU: rows, networks, training, compute-sanitizer
+	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests/test_gpu.py $(ARGS)
 
 test-shapes: $(stamps)/package $(stamps)/group-test  ## compare every layer of tests/shapes.txt with PyTorch, 6 minutes
 	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)

@@ -329,7 +329,7 @@ SUBJECTS = {
     "normalization": "Normalization$",
     "soft max": "SoftMax$",
     "upsampling": "Upsampling",
-    "arithmetic": "Add$|Subtract$|Multiply$|Divide$",
+    "arithmetic": "Add$|Subtract$|Multiply$|Divide$|Compare$",
     "binary convolution": "Binary(Convolution|FullyConnected)",
     "dropout": "Dropout$",
     "losses": "Loss$",

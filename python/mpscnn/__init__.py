@@ -17,6 +17,7 @@ from .buffer import Buffer
 from .data_source import DataSource, NormalizationDataSource, map_weights
 from .descriptors import BatchNorm, ConvolutionDescriptor, NeuronDescriptor
 from .device import CommandBuffer, Device
+from .device_array import DeviceArray
 from .image import Image, ImageConversion
 from .kernels import *  # noqa: F403  (a class for each row of the table; kernels.pyi lists them)
 from .kernels import KERNELS, BinaryKernel, GradientKernel, Kernel, UnaryKernel, kernel
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
     from .errors import ImportError, InvalidModelError, MissingPackageError, UnsupportedOperatorError
     from .graph import Graph
     from .loading import load
-    from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, LossLabels, YOLOLoss
+    from .loss_labels import LossLabels
+    from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, YOLOLoss
+    from .metal import MetalFunction, metal_function
     from .network import Network
     from .optimizers import (
         Optimizer,
@@ -77,7 +80,8 @@ _LAZY = {
     "InvalidModelError": "errors",
     "Loss": "losses",
     "LossGradient": "losses",
-    "LossLabels": "losses",
+    "LossLabels": "loss_labels",
+    "MetalFunction": "metal",
     "MissingPackageError": "errors",
     "Network": "network",
     "Optimizer": "optimizers",
@@ -87,6 +91,7 @@ _LAZY = {
     "OptimizerStochasticGradientDescent": "optimizers",
     "YOLOLoss": "losses",
     "load": "loading",
+    "metal_function": "metal",
     "profile": "profiling",
     "Trainer": "training",
     "UnsupportedOperatorError": "errors",
@@ -120,6 +125,7 @@ __all__ = [
     "ConvolutionWeightsAndBiasesState",
     "DataSource",
     "Device",
+    "DeviceArray",
     "ForwardLoss",
     "GradientKernel",
     "GradientState",
@@ -138,6 +144,7 @@ __all__ = [
     "MatrixCopyToImage",
     "MissingPackageError",
     "Network",
+    "MetalFunction",
     "NeuronDescriptor",
     "NormalizationDataSource",
     "NormalizationGammaAndBetaState",
@@ -157,6 +164,7 @@ __all__ = [
     "importing",
     "kernel",
     "load",
+    "metal_function",
     "map_weights",
     "memory",
     "pack_bits",

@@ -9,7 +9,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-from . import BatchNorm, BatchNormalizationState, Buffer, CommandBuffer, ConvolutionDescriptor, ConvolutionWeightsAndBiasesState, Device, GradientState, Image, ImageConversion, ImageCopyToMatrix, Kernel, LossLabels, Matrix, MatrixCopyToImage, NeuronDescriptor, NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState, OptimizerState
+from . import BatchNorm, BatchNormalizationState, Buffer, CommandBuffer, ConvolutionDescriptor, ConvolutionWeightsAndBiasesState, Device, DeviceArray, GradientState, Image, ImageConversion, ImageCopyToMatrix, Kernel, LossLabels, Matrix, MatrixCopyToImage, MetalFunction, NeuronDescriptor, NormalizationGammaAndBetaState, NormalizationMeanAndVarianceState, OptimizerState
 class _Watch:
     """
     Arrays that may be pages of mapped files: see WatchedMemory.
@@ -78,13 +78,61 @@ class _Device:
         """
         Whether images can share the memory of arrays.
         """
+class _DeviceArray:
+    def _capsule(self, arg0: bool, arg1: typing.SupportsInt | typing.SupportsIndex) -> typing.Any:
+        ...
+    def _numpy(self) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
+        ...
+    @property
+    def _address(self) -> int:
+        ...
+    @property
+    def _dlpack_device(self) -> tuple[int, int]:
+        ...
+    @property
+    def _is_read_only(self) -> bool:
+        ...
+    @property
+    def device(self) -> Device:
+        """
+        The device that has the memory.
+        """
+    @property
+    def dtype(self) -> numpy.dtype[typing.Any]:
+        """
+        The type of the values.
+        """
+    @property
+    def shape(self) -> tuple:
+        """
+        Extents.
+        """
+    @property
+    def strides(self) -> tuple:
+        """
+        In bytes.
+        """
 class _Buffer:
     def __init__(self, arg0: typing.Any, arg1: Device | None) -> None:
         ...
     def __repr__(self) -> str:
         ...
+    def _device_array(self) -> typing.Any:
+        ...
     def _numpy(self, arg0: typing.Any, arg1: typing.Any) -> numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]:
         ...
+    def _read(self, arg0: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]) -> None:
+        ...
+    def _write(self, arg0: numpy.ndarray[typing.Any, numpy.dtype[typing.Any]]) -> None:
+        ...
+    @property
+    def _is_visible(self) -> bool:
+        ...
+    @property
+    def device(self) -> Device:
+        """
+        The device that the buffer is for.
+        """
     @property
     def nbytes(self) -> int:
         """
@@ -145,9 +193,14 @@ class _Image:
         ...
     def _channels(self, arg0: typing.SupportsInt | typing.SupportsIndex, arg1: typing.SupportsInt | typing.SupportsIndex) -> Image:
         ...
+    def _device_array(self) -> typing.Any:
+        ...
     def _numpy(self, arg0: str, arg1: typing.Any, arg2: bool | None) -> typing.Any:
         ...
     def _write(self, arg0: typing.Any, arg1: str) -> None:
+        ...
+    @property
+    def _is_visible(self) -> bool:
         ...
     @property
     def device(self) -> Device:
@@ -213,6 +266,72 @@ class _ImageConversion:
     def dtype(self) -> numpy.dtype[typing.Any]:
         """
         The type of results.
+        """
+class _FunctionArgument:
+    @property
+    def access(self) -> str:
+        """
+        "read", "write" or "read_write".
+        """
+    @property
+    def index(self) -> int:
+        """
+        The number in the attribute: [[buffer(2)]].
+        """
+    @property
+    def is_array(self) -> bool:
+        """
+        Whether a texture is a texture2d_array.
+        """
+    @property
+    def kind(self) -> str:
+        """
+        "texture", "buffer", "threadgroup" or "sampler".
+        """
+    @property
+    def name(self) -> str:
+        """
+        The name in the source.
+        """
+    @property
+    def nbytes(self) -> int:
+        """
+        Bytes of a value, or of an array's element; 0 for textures.
+        """
+    @property
+    def scalar(self) -> str:
+        """
+        dtype of a value or of texels; empty for others.
+        """
+class _MetalFunction:
+    def __init__(self, arg0: str, arg1: str, arg2: collections.abc.Mapping[str, tuple[str, bytes]], arg3: collections.abc.Mapping[str, str], arg4: bool, arg5: Device | None) -> None:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def _encode(self, arg0: CommandBuffer, arg1: collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.Any]], arg2: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], arg3: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"]) -> None:
+        ...
+    @property
+    def _arguments(self) -> list[_FunctionArgument]:
+        ...
+    @property
+    def device(self) -> Device:
+        """
+        The device that runs the function.
+        """
+    @property
+    def max_threads_per_threadgroup(self) -> int:
+        """
+        Max number of threads in a threadgroup.
+        """
+    @property
+    def name(self) -> str:
+        """
+        The name in the source.
+        """
+    @property
+    def thread_execution_width(self) -> int:
+        """
+        Threads that run together; threadgroups are best a multiple of it.
         """
 class _LossLabels:
     def __init__(self, arg0: typing.Any, arg1: typing.Any, arg2: typing.Any, arg3: Device | None) -> None:
@@ -828,7 +947,7 @@ class _TrainingStep:
     def status(self) -> str:
         ...
 class _TrainingPlan:
-    def __init__(self, arg0: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex, arg3: Device | None) -> None:
+    def __init__(self, arg0: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex, arg3: typing.Any, arg4: Device | None) -> None:
         ...
     def allocate(self, arg0: typing.SupportsInt | typing.SupportsIndex, arg1: typing.SupportsInt | typing.SupportsIndex, arg2: typing.SupportsInt | typing.SupportsIndex | None) -> int:
         ...

@@ -136,7 +136,7 @@ CASES = [
         why="Caffe: padding counts, what lies beyond it does not",
     ),
     row("PoolingAverage", x=(1, 3, 3, 4), kernel_size=2, offset=(-5, 9), edge_mode="clamp", why="no pixel at all: 0"),
-    row("PoolingAverage", x=(1, 60, 70, 3), kernel_size=(60, 70), why="a sum of thousands"),
+    row("PoolingAverage", x=(1, 60, 70, 3), kernel_size=(60, 70), centre=2.0, why="a sum of thousands"),
     row("PoolingL2Norm", x=(1, 4, 4, 3), kernel_size=2, values=(-3.0, 4.0, 0.0), why="the sign is lost"),
     row(
         "PoolingL2Norm",
