@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+#include <mpscnn/device.hpp>
 #include <mpscnn/error.hpp>
 
 namespace mpscnn {

@@ -8,6 +8,7 @@
 
 #include "core/data_source/sharing.hh"
 #include "core/device/device_impl.hh"
+#include "core/device/forked.hpp"
 #include "core/device/objc_scope.hh"
 #include "core/kernel/encode_checks.hh"
 

@@ -75,9 +75,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Return the number of the device among those of its kind, with which other libraries name it.
   virtual DLPackDevice dlpack_device() const { return {}; }
   /// Return the number of the device in whose memory an address lies, -1 for other addresses.
-  virtual std::int32_t device_number_of(const void* address) const { return -1; }
+  virtual std::int32_t device_number_of([[maybe_unused]] const void* address) const { return -1; }
   /// Wait until a stream of another library has done its work, as DLPack numbers streams.
-  virtual void wait_for_stream(std::uintptr_t stream) {}
+  virtual void wait_for_stream([[maybe_unused]] std::uintptr_t stream) {}
 
   /// Return the stride between adjacent pixels of the engine's images, in elements; >= channels.
   virtual std::int64_t channel_stride(Format, std::int64_t channels) const { return channels; }
@@ -100,9 +100,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual void synchronize() = 0;
   /// Return a marker after the work that the calling thread has given so far, and call `then`, which may not call the
   /// engine, once that work is done. Null, and nothing is called, if the engine has no markers.
-  virtual std::shared_ptr<Marker> mark(std::function<void()> then) { return nullptr; }
+  virtual std::shared_ptr<Marker> mark([[maybe_unused]] std::function<void()> then) { return nullptr; }
   /// Let later work of the calling thread wait for a marker. Return false if it cannot wait for markers of its kind.
-  virtual bool wait_for(const Marker& marker) { return false; }
+  virtual bool wait_for([[maybe_unused]] const Marker& marker) { return false; }
   /// Run the steps of a list, or start to; the result is null if they are done. `stream`: what the lists of one queue
   /// share, null until an engine sets it.
   virtual std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream);

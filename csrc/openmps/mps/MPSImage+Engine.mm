@@ -206,7 +206,7 @@ std::size_t check_shared_strides(const ImageView &view, NSUInteger per_pixel, NS
   const auto element = static_cast<std::int64_t>(openmps::size_of(view.format));
   const std::array<std::int64_t, 4> extents = {view.n, view.h, view.w, view.c};
   std::array<std::size_t, 4> axes = {0, 1, 2, 3};
-  std::stable_sort(axes.begin(), axes.end(), [&](auto a, auto b) { return strides[a] < strides[b]; });
+  std::sort(axes.begin(), axes.end(), [&](auto a, auto b) { return strides[a] < strides[b]; });
   std::array<std::int64_t, 4> steps = {};
   std::int64_t size = 1;
   for (const std::size_t axis : axes) {

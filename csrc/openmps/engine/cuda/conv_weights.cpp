@@ -112,6 +112,8 @@ std::shared_ptr<GpuWeights::Copy> GpuWeights::made(Work& work, const ConvWeights
       args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {0, 0, 0, 1};
       count = outputs;
       break;
+    case Form::packed:
+    case Form::packed_shifted: break;  // above
   }
   auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(count) * size_of(key.format));
   args.to = {block->address()};

@@ -2,7 +2,9 @@
 // Functions of programs, compiled by NVRTC. A threadgroup is a block of threads.
 #include "engine/function/function.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "engine/cuda/compiler.hpp"
@@ -43,13 +45,13 @@ std::vector<std::byte> parameter_of(function::Arguments& arguments, const Functi
     used = (used + each.bytes.size() + 15) / 16 * 16;
   }
   // Arguments are followed by one more, which is not used.
-  const std::size_t count = problem.function->code()->bindings().size() + 1;
-  const std::size_t values = sizeof(abi::Call), end = values + count * sizeof(abi::Argument),
+  const std::size_t count = problem.function->code()->bindings().size();
+  const std::size_t values = sizeof(abi::Call), end = values + (count + 1) * sizeof(abi::Argument),
                     first_byte = (end + 15) / 16 * 16;
   if (first_byte + kBytes > kMaxParameters) return {};
   std::vector<std::byte> result(first_byte + kBytes);
   std::memcpy(result.data(), &arguments.call, sizeof(abi::Call));
-  std::memcpy(result.data() + values, arguments.values.data(), (count - 1) * sizeof(abi::Argument));
+  std::ranges::copy(std::as_bytes(std::span(arguments.values).first(count)), result.data() + values);
   std::memcpy(result.data() + first_byte, bytes.data(), kBytes);
   return result;
 }

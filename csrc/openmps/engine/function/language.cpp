@@ -86,7 +86,9 @@ const std::string& language_text() {
 
 const char* entry_text(bool uses_group) {
   static const auto both = [](const char* host) {
-    return std::string(kTable) + "#if OPENMPS_ON_GPU\n" + kGpu + "#else\n" + host + "#endif\n";
+    std::string text;
+    for (const char* each : {kTable, "#if OPENMPS_ON_GPU\n", kGpu, "#else\n", host, "#endif\n"}) text += each;
+    return text;
   };
   static const std::string box = both(kBox), thread = both(kThread);
   return (uses_group ? thread : box).c_str();
