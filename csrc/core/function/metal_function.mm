@@ -28,6 +28,8 @@ using Access = FunctionArgument::Access;
 
 constexpr const char *kKinds[] = {"buffer", "threadgroup", "texture", "sampler"};
 constexpr const char *kAccesses[] = {"read", "read_write", "write"};
+// MTLPipelineOptionBindingInfo, which macOS 14's headers call MTLPipelineOptionArgumentInfo [MTLComputePipeline.h].
+constexpr auto kWithBindings = static_cast<MTLPipelineOption>(1);
 constexpr std::uint64_t kMostBytes = 4096;  // of -setBytes:length:atIndex: [MTLComputeCommandEncoder.h]
 
 struct ScalarType {
@@ -147,11 +149,10 @@ std::shared_ptr<MetalFunction> MetalFunction::make(std::shared_ptr<Device> devic
     if (!library) refuse(error, "the source");
     const auto function = function_of(library.get(), name, constants);
     MTLComputePipelineReflection *reflection = nil;
-    auto pipeline =
-        Ref<id<MTLComputePipelineState>>::adopt([metal newComputePipelineStateWithFunction:function.get()
-                                                                                   options:MTLPipelineOptionBindingInfo
-                                                                                reflection:&reflection
-                                                                                     error:&error]);
+    auto pipeline = Ref<id<MTLComputePipelineState>>::adopt([metal newComputePipelineStateWithFunction:function.get()
+                                                                                               options:kWithBindings
+                                                                                            reflection:&reflection
+                                                                                                 error:&error]);
     if (!pipeline) refuse(error, say("the function \"", name, "\""));
     auto impl = std::unique_ptr<Impl>(new Impl{device, name, pipeline});
     for (id<MTLBinding> binding in [reflection bindings]) impl->arguments.push_back(argument_from(binding));
