@@ -42,16 +42,7 @@ std::shared_ptr<Kernel> make_kernel(const Str<"name">& name, const py::object& g
   const auto arguments = py::reinterpret_borrow<py::dict>(given);
   const auto* row = find_kernel(name.value);
   check<KeyError>(row != nullptr, "there is no kernel \"", name.value, "\".");
-  Params params;
-  for (const auto& [key, object] : arguments) {
-    const auto parameter = key.cast<std::string>();
-    const ParamSpec* spec = nullptr;
-    for (auto specs : {row->params, common_params(*row)})
-      for (const auto* candidate : specs)
-        if (candidate->name == parameter) spec = candidate;
-    check<KeyError>(spec != nullptr, row->name, " has no parameter \"", parameter, "\".");
-    params.emplace(parameter, value_of(*row, *spec, object));
-  }
+  const auto params = params_from(*row, arguments);
   const ReleaseGil release;
   return Kernel::make(device_or_default(device), *row, params);
 }

@@ -97,6 +97,20 @@ Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object) {
   refuse(row, spec, object);
 }
 
+Params params_from(const KernelRow& row, const py::dict& arguments) {
+  Params params;
+  for (const auto& [key, object] : arguments) {
+    const auto parameter = key.cast<std::string>();
+    const ParamSpec* spec = nullptr;
+    for (auto specs : {row.params, common_params(row)})
+      for (const auto* candidate : specs)
+        if (candidate->name == parameter) spec = candidate;
+    check<KeyError>(spec != nullptr, row.name, " has no parameter \"", parameter, "\".");
+    params.emplace(parameter, value_of(row, *spec, object));
+  }
+  return params;
+}
+
 Params options_from(const py::dict& options) {
   Params params;
   for (const auto& [key, object] : options) {

@@ -103,7 +103,10 @@ def _destination(
     policy: t.PaddingPolicy, kernel_name: str, kernel: UnaryKernel, sources: list[Any], suggested: Any
 ) -> tuple[int, ...]:
     """Return the policy's shape, followed by its offset if there is one. Called by the core."""
-    who = f"{kernel_name}: padding policy {type(policy).__name__}"
+    return _placement(f"{kernel_name}: padding policy {type(policy).__name__}", policy, kernel, sources, suggested)
+
+
+def _placement(who: str, policy: t.PaddingPolicy, kernel: Any, sources: list[Any], suggested: Any) -> tuple[int, ...]:
     answer = policy.destination(kernel, sources, suggested)
     shape, offset = answer, None
     if _is_sequence(answer) and len(answer) == 2 and (_is_sequence(answer[0]) or not hasattr(answer[0], "__index__")):

@@ -7,9 +7,10 @@
 #include <memory>
 
 #include "core/data_source/guarded_source.hpp"
+#include "core/data_source/sharing.hh"
 #include "core/device/objc_ref.hh"
 
-@interface PyMPSArrayDataSource : NSObject <MPSCNNConvolutionDataSource> {
+@interface PyMPSArrayDataSource : NSObject <MPSCNNConvolutionDataSource, WeightsOwner> {
  @private
   std::shared_ptr<mpscnn::GuardedSource> source_;
 }

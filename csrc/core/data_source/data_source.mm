@@ -3,8 +3,6 @@
 
 #import <objc/runtime.h>
 
-#import "core/data_source/sharing.hh"
-
 #include "core/data_source/objc_weights.hh"
 #include "core/device/device_impl.hh"
 #include "core/loss/update_call.hpp"
@@ -83,7 +81,7 @@ static MPSDataType objc_dtype(DType dtype) {
 
 @end
 
-@interface PyMPSArrayDataSource ()<WeightsOwner>
+@interface PyMPSArrayDataSource ()
 /// Null for sources that compute no weights.
 - (mpscnn::UpdatingSource *)updatingSource;
 @end

@@ -7,7 +7,6 @@
 #include <mpscnn/kernel.hpp>
 
 namespace mpscnn {
-namespace {
 
 void check_answer(const std::string& who, const PolicyAnswer& answer, ImageShape suggested) {
   const auto within = [&](const char* what, std::int64_t value, std::int64_t least, std::int64_t most) {
@@ -26,8 +25,6 @@ void check_answer(const std::string& who, const PolicyAnswer& answer, ImageShape
   within("offset y", offset->y, -kFarthest, kFarthest);
   within("offset x", offset->x, -kFarthest, kFarthest);
 }
-
-}  // namespace
 
 std::string blame(const Kernel& kernel, PaddingPolicy& policy) {
   return say(kernel.row().name, ": padding policy ", policy.name());

@@ -48,6 +48,9 @@ class GuardedPolicy {
   std::exception_ptr failure_;
 };
 
+/// Throw, with the prefix `who`, unless MPS accepts a policy's answer.
+void check_answer(const std::string& who, const PolicyAnswer& answer, ImageShape suggested);
+
 /// Return the prefix of errors about the policy: "Convolution: padding policy Full".
 std::string blame(const Kernel& kernel, PaddingPolicy& policy);
 

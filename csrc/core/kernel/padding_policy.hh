@@ -5,6 +5,8 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/kernel/guarded_policy.hpp"
 
@@ -16,6 +18,14 @@
 @end
 
 namespace mpscnn {
+
+/// Return the MPSNNPaddingMethod of a policy of the caller's from the names of its flags. Throw if they are invalid;
+/// `who` is the prefix of the message.
+MPSNNPaddingMethod method_of(const std::string &who, const std::vector<std::string> &names);
+
+ImageShape shape_of(MPSImage *image);
+/// Negative sizes are values near 2^64 in the descriptor.
+ImageShape shape_of(MPSImageDescriptor *descriptor);
 
 /// Throw if the names of the policy's flags are invalid; `who` is the prefix of the message.
 void check_padding_method(const std::string &who, PaddingPolicy &policy);

@@ -40,10 +40,12 @@ const Flag &flag_of(const std::string &who, std::string_view name) {
   throw std::invalid_argument(say(who, ": padding_method (\"", name, "\") is not one of ", choices, "."));
 }
 
-MPSNNPaddingMethod padding_method(const std::string &who, PaddingPolicy &policy) {
+}  // namespace
+
+MPSNNPaddingMethod method_of(const std::string &who, const std::vector<std::string> &names) {
   MPSNNPaddingMethod method = MPSNNPaddingMethodCustom;
   std::vector<const Flag *> flags;
-  for (const auto &name : policy.method()) {
+  for (const auto &name : names) {
     const Flag &flag = flag_of(who, name);
     for (const Flag *other : flags)
       check(other->field != flag.field || other == &flag, who, ": padding_method has both \"", other->name, "\" and \"",
@@ -59,11 +61,12 @@ ImageShape shape_of(MPSImage *image) {
           static_cast<std::int64_t>(image.width), static_cast<std::int64_t>(image.featureChannels)};
 }
 
-/// Negative sizes arrive as values near 2^64.
 ImageShape shape_of(MPSImageDescriptor *descriptor) {
   return {static_cast<std::int64_t>(descriptor.numberOfImages), static_cast<std::int64_t>(descriptor.height),
           static_cast<std::int64_t>(descriptor.width), static_cast<std::int64_t>(descriptor.featureChannels)};
 }
+
+namespace {
 
 /// Sets the kernel's policy for the duration of a call: otherwise the object, its copies and its archives would own the
 /// policy as well.
@@ -84,12 +87,12 @@ class PaddingScope {
 
 }  // namespace
 
-void check_padding_method(const std::string &who, PaddingPolicy &policy) { padding_method(who, policy); }
+void check_padding_method(const std::string &who, PaddingPolicy &policy) { method_of(who, policy.method()); }
 
 ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kernel, MPSCNNKernel *object,
                       MPSImage *source) {
   GuardedPolicy::Asking asking(*policy, kernel);
-  policy->method_bits = padding_method(blame(kernel, *policy->policy()), *policy->policy());
+  policy->method_bits = method_of(blame(kernel, *policy->policy()), policy->policy()->method());
   const auto padding = Ref<PyMPSCallersPadding *>::adopt([[PyMPSCallersPadding alloc] initWithGuardedPolicy:policy]);
   const PaddingScope scope(object, padding.get());
   MPSImageDescriptor *result = [object destinationImageDescriptorForSourceImages:@[ source ] sourceStates:nil];

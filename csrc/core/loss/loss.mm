@@ -14,6 +14,7 @@
 #include "core/kernel/encode_checks.hh"
 #include "core/kernel/params.hpp"
 #include "core/loss/loss_impl.hh"
+#include "core/loss/loss_labels_impl.hh"
 
 namespace mpscnn {
 namespace {
@@ -93,51 +94,48 @@ MPSCNNLossDescriptor *objc_loss(const LossOptions &options) {
 
 // ------------------------------------------------------------------------------------------------------------- labels
 
-struct LossLabels::Impl {
-  /// Labels and weights of the images in one MPSImage.
-  struct Part {
-    std::shared_ptr<Image> labels, weights;
-  };
-  std::shared_ptr<Device> device;
-  ImageShape shape;
-  LossShape loss_shape;
-  std::vector<Part> parts = {};
-  bool copied = true;  ///< the images are owned copies
-  Ref<NSMutableArray *> batch = Ref<NSMutableArray *>::adopt([[NSMutableArray alloc] init]);
-  bool has_loss = false;
-  mutable Writer writer = {};  ///< writer of the losses, which reads labels and weights
-  mutable ForkChecked<std::mutex> mutex = {};
-
-  /// Whether one MPSCNNLossLabels belongs to all images.
-  bool is_whole() const { return parts.size() == 1 && has_states_of_several_images(device->impl().device.get()); }
-
-  /// Make the MPS objects of all parts.
-  void make_batch() {
-    for (const auto &part : parts) {
-      if (is_whole()) {
-        add(part.labels->impl().image.get(), part.weights ? part.weights->impl().image.get() : nil);
-        continue;
-      }
-      ImageBatch labels, weights;
-      labels.add(*part.labels);
-      if (part.weights) weights.add(*part.weights);
-      for (NSUInteger i = 0; i < [labels.images() count]; ++i)
-        add([labels.images() objectAtIndex:i], part.weights ? [weights.images() objectAtIndex:i] : nil);
+/// Make the MPS objects of all parts.
+void LossLabels::Impl::make_batch() {
+  for (const auto &part : parts) {
+    if (is_whole()) {
+      add(part.labels->impl().image.get(), part.weights ? part.weights->impl().image.get() : nil);
+      continue;
     }
+    ImageBatch labels, weights;
+    labels.add(*part.labels);
+    if (part.weights) weights.add(*part.weights);
+    for (NSUInteger i = 0; i < [labels.images() count]; ++i)
+      add([labels.images() objectAtIndex:i], part.weights ? [weights.images() objectAtIndex:i] : nil);
   }
+}
 
- private:
-  void add(MPSImage *labels, MPSImage *weights) {
-    const MTLSize size = MTLSizeMake(static_cast<NSUInteger>(loss_shape[1]), static_cast<NSUInteger>(loss_shape[0]),
-                                     static_cast<NSUInteger>(loss_shape[2]));
-    auto one = Ref<MPSCNNLossLabels *>::adopt([[MPSCNNLossLabels alloc] initWithDevice:device->impl().device.get()
-                                                                         lossImageSize:size
-                                                                           labelsImage:labels
-                                                                          weightsImage:weights]);
-    mpscnn::check<std::runtime_error>(static_cast<bool>(one), "LossLabels: the device refused the labels.");
-    [batch.get() addObject:one.get()];
+void LossLabels::Impl::add(MPSImage *labels, MPSImage *weights) {
+  const MTLSize size = MTLSizeMake(static_cast<NSUInteger>(loss_shape[1]), static_cast<NSUInteger>(loss_shape[0]),
+                                   static_cast<NSUInteger>(loss_shape[2]));
+  auto one = Ref<MPSCNNLossLabels *>::adopt([[MPSCNNLossLabels alloc] initWithDevice:device->impl().device.get()
+                                                                       lossImageSize:size
+                                                                         labelsImage:labels
+                                                                        weightsImage:weights]);
+  mpscnn::check<std::runtime_error>(static_cast<bool>(one), "LossLabels: the device refused the labels.");
+  [batch.get() addObject:one.get()];
+}
+
+NSArray *LossLabels::Impl::batch_of_single_images() {
+  const std::scoped_lock lock(mutex);
+  if (is_whole() && shape.n > 1) {
+    is_split = true;
+    has_loss = false;
+    [batch.get() removeAllObjects];
+    make_batch();
   }
-};
+  return batch.get();
+}
+
+void LossLabels::Impl::note_loss(id<MTLCommandBuffer> commands) {
+  for (MPSCNNLossLabels *one in batch.get()) synchronize([one lossImage], commands);
+  writer.set(commands);
+  has_loss = true;
+}
 
 LossLabels::LossLabels(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 LossLabels::~LossLabels() {
@@ -261,10 +259,13 @@ Loss::Loss(std::unique_ptr<Impl> impl, const LossOptions &options) : LossKernel(
 std::shared_ptr<Loss> Loss::make(std::shared_ptr<Device> device, const Params &params) {
   const auto options = LossOptions::from("Loss", params);
   return guard([&] {
+    MPSCNNLossDescriptor *descriptor = objc_loss(options);
     auto kernel = Ref<MPSCNNKernel *>::adopt([[MPSCNNLoss alloc] initWithDevice:device->impl().device.get()
-                                                                 lossDescriptor:objc_loss(options)]);
+                                                                 lossDescriptor:descriptor]);
     check<NotImplementedError>(static_cast<bool>(kernel), "Loss: the device has no such kernel.");
-    return std::make_shared<Loss>(std::unique_ptr<Impl>(new Impl{"Loss", device, options.reduction, kernel}), options);
+    return std::make_shared<Loss>(
+        std::unique_ptr<Impl>(new Impl{"Loss", device, options.reduction, kernel, Ref<id>::retain(descriptor)}),
+        options);
   });
 }
 
@@ -321,9 +322,7 @@ void LossKernel::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<I
       sources.did_read();
     }
     for (const auto &image : out) image->impl().note_write(commands);
-    for (MPSCNNLossLabels *one in taken.batch.get()) synchronize([one lossImage], commands);
-    taken.writer.set(commands);
-    taken.has_loss = true;
+    taken.note_loss(commands);
   });
 }
 

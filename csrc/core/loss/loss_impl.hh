@@ -17,6 +17,7 @@ struct LossKernel::Impl {
   std::shared_ptr<Device> device;
   LossReduction reduction;
   Ref<MPSCNNKernel *> kernel;  ///< MPSCNNLoss, or a class with the same encode forms
+  Ref<id> descriptor;          ///< from which the kernel was made
 };
 
 }  // namespace mpscnn

@@ -80,11 +80,13 @@ std::shared_ptr<YOLOLoss> YOLOLoss::make(std::shared_ptr<Device> device, const A
                                          const YOLOTerms &terms, const Params &options) {
   check_boxes(boxes);
   return guard([&] {
+    MPSCNNYOLOLossDescriptor *descriptor = objc_loss(boxes, terms, options);
     auto kernel = Ref<MPSCNNKernel *>::adopt([[MPSCNNYOLOLoss alloc] initWithDevice:device->impl().device.get()
-                                                                     lossDescriptor:objc_loss(boxes, terms, options)]);
+                                                                     lossDescriptor:descriptor]);
     check<NotImplementedError>(static_cast<bool>(kernel), kName, ": the device has no such kernel.");
-    return std::make_shared<YOLOLoss>(
-        std::unique_ptr<Impl>(new Impl{kName, device, reduction_of(kName, options), kernel}), boxes.size());
+    return std::make_shared<YOLOLoss>(std::unique_ptr<Impl>(new Impl{kName, device, reduction_of(kName, options),
+                                                                     kernel, Ref<id>::retain(descriptor)}),
+                                      boxes.size());
   });
 }
 

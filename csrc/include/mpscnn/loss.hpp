@@ -91,6 +91,7 @@ class LossKernel {
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> x, LossLabels& labels,
               std::span<const std::shared_ptr<Image>> out) const;
   std::shared_ptr<Device> device() const;
+  Impl& impl() const { return *impl_; }
 
  private:
   std::unique_ptr<Impl> impl_;

@@ -55,14 +55,17 @@ void reload_mean_and_variance(FamilyKernel &made, id<MTLCommandBuffer> commands,
 
 }  // namespace
 
+std::shared_ptr<GuardedNormalization> normalization_of(const KernelRow &row, const Params &params) {
+  GuardedNormalization::Wanted wanted{.groups = row.is_own("groups"), .statistics = row.is_own("mean")};
+  if (std::holds_alternative<ArrayView>(params.find("gamma")->second)) wanted.who = row.name;
+  return std::make_shared<GuardedNormalization>(source_of(row, params), wanted);
+}
+
 static FamilyKernel make_normalization(id<MTLDevice> device, const KernelRow &row, const Params &params) {
   const Class kind = class_of(row);
   FamilyKernel made;
-  const bool is_array = std::holds_alternative<ArrayView>(params.find("gamma")->second);
   const bool is_batch = row.is_own("mean");
-  GuardedNormalization::Wanted wanted{.groups = row.is_own("groups"), .statistics = is_batch};
-  if (is_array) wanted.who = row.name;
-  const auto source = std::make_shared<GuardedNormalization>(source_of(row, params), wanted);
+  const auto source = normalization_of(row, params);
   made.source = source;
   // Load once before MPS does, to check the values: MPS would abort.
   if (!source->load()) source->rethrow();

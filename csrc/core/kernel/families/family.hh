@@ -126,6 +126,9 @@ class RegisteredFamily {
 /// Return the functions of the row's family. Throw NotImplementedError if no family has registered under its name.
 const FamilyMakers &makers_of(const KernelRow &row);
 
+/// Return the data source of a normalization's row and parameters.
+std::shared_ptr<GuardedNormalization> normalization_of(const KernelRow &row, const Params &params);
+
 /// Return the shape of a convolution's weights in MPS's order.
 Extents weights_shape(const ConvolutionDescriptor &d);
 
