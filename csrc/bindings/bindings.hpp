@@ -27,6 +27,7 @@ void bind_image(py::module_& module);
 void bind_image_conversion(py::module_& module);
 void bind_loss(py::module_& module);
 void bind_metal_function(py::module_& module);
+void bind_graph(py::module_& module);
 void bind_forward_loss(py::module_& module);
 void bind_matrix(py::module_& module);
 void bind_descriptor(py::module_& module);
@@ -50,6 +51,8 @@ std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device)
 
 /// Convert a Python argument to the Value of its spec. Throw TypeError with the names of row and parameter.
 Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object);
+/// Convert arguments by name. Throw KeyError for a name that the row does not have.
+Params params_from(const KernelRow& row, const py::dict& arguments);
 py::object to_python(const ParamSpec& spec, const Value& value);
 
 /// Convert the options of an optimizer or a loss, which checks them: None, bool, numbers, str, sequences of numbers.

@@ -78,6 +78,7 @@ PYBIND11_MODULE(_core, module) {
   bind_state(module);
   bind_optimizer(module);
   bind_kernel(module);
+  bind_graph(module);
   bind_network(module);
   bind_training_plan(module);
   bind_profile(module);

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from . import graph as graph
     from . import importing, memory
     from . import layers as layers
+    from . import mps_graph as mps_graph
+    from . import nodes as nodes
     from . import plotting as plotting
     from . import profiling as profiling
     from . import stream as stream
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from .loss_labels import LossLabels
     from .losses import ForwardLoss, InitialGradient, Loss, LossGradient, YOLOLoss
     from .metal import MetalFunction, metal_function
+    from .mps_graph import MPSNNGraph
     from .network import Network
     from .optimizers import (
         Optimizer,
@@ -68,6 +71,8 @@ _LAZY = {
     "config": "",  # from here to "verify": not in __all__, because `import *` would bind `verify` to a module
     "graph": "",
     "layers": "",
+    "mps_graph": "",
+    "nodes": "",
     "plotting": "",
     "profiling": "",
     "stream": "",
@@ -81,6 +86,7 @@ _LAZY = {
     "Loss": "losses",
     "LossGradient": "losses",
     "LossLabels": "loss_labels",
+    "MPSNNGraph": "mps_graph",
     "MetalFunction": "metal",
     "MissingPackageError": "errors",
     "Network": "network",
@@ -140,6 +146,7 @@ __all__ = [
     "Loss",
     "LossGradient",
     "LossLabels",
+    "MPSNNGraph",
     "Matrix",
     "MatrixCopyToImage",
     "MissingPackageError",

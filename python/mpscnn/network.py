@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from .device import CommandBuffer
     from .layers import InputShapes, LayerTable, Shape
+    from .mps_graph import MPSNNGraph
     from .stream import Stream
 
 # Max requests of apredict() on the device's queue, per network and event loop.
@@ -534,6 +535,31 @@ class Network(_checks.Made):
         if len(self._outputs) != 1:
             raise TypeError(f"out is one {what}; there are {len(self._outputs)} outputs ({', '.join(self._outputs)}).")
         return [out]
+
+    def to_mps_graph(self, input_shapes: InputShapes = None) -> MPSNNGraph:
+        """Return the network as a graph of MPS's own, of nodes with the same kernels and weights.
+
+        Its inputs have the labels of the network's, and its calls take arrays in the order N, H, W, C. Results are
+        equal up to rounding. A `Network` has what MPSNNGraph lacks: files, layouts, streams, profiles, training.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict of them by name, optional
+            As in `layers`; only needed to find the images that broadcast.
+
+        Returns
+        -------
+        MPSNNGraph
+
+        Raises
+        ------
+        NotImplementedError
+            'to_mps_graph: node "resize": MPSNNGraph has no node of the kernel ResizeBilinear.', and for concatenations
+            whose channels are no multiples of 4.
+        """
+        from .graph_export import node_graph
+
+        return node_graph(self, input_shapes)
 
     # ---- files
 

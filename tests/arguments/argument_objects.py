@@ -62,6 +62,10 @@ def graph() -> mpscnn.Graph:
     return made
 
 
+def node() -> mpscnn.nodes.FilterNode:
+    return mpscnn.nodes.NeuronReLUNode(mpscnn.nodes.ImageNode("x"))
+
+
 METAL_SOURCE = """
 #include <metal_stdlib>
 using namespace metal;
@@ -118,6 +122,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "Loss": lambda: mpscnn.Loss("huber"),
     "LossGradient": lambda: mpscnn.LossGradient("huber"),
     "LossLabels": labels,
+    "MPSNNGraph": lambda: mpscnn.MPSNNGraph(node()),
     "Matrix": lambda: mpscnn.Matrix(3, 5),
     "MatrixCopyToImage": mpscnn.MatrixCopyToImage,
     "MetalFunction": metal_function,

@@ -86,14 +86,14 @@ PYTHONS_OWN = {name for name in RIGHT if is_pythons(attribute_of(name))}
 def call(name: str, arguments: dict[str, Any], *more: Any, made: Any = None) -> Any:
     """Call by keywords, on `made` or on a new object; `more` follows the positional-only arguments."""
     owner, _, member = name.partition(".")
-    if not member:
-        return getattr(mpscnn, owner)(*more, **arguments)
-    if owner in MODULES:
-        return getattr(MODULES[owner], member)(*more, **arguments)
     if name in BY_POSITION:
         first, sources = BY_POSITION[name]
         more = (*(arguments[one] for one in first), *sources(), *more)
         arguments = {one: value for one, value in arguments.items() if one not in first}
+    if not member:
+        return getattr(mpscnn, owner)(*more, **arguments)
+    if owner in MODULES:
+        return getattr(MODULES[owner], member)(*more, **arguments)
     kind = CLASSES[owner]
     attribute = inspect.getattr_static(kind, member)
     if isinstance(attribute, staticmethod):

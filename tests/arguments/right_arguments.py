@@ -22,6 +22,7 @@ from argument_objects import (
     graph,
     image,
     labels,
+    node,
     saved,
     temporary,
     trainer,
@@ -118,6 +119,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "fast_math": True,
         "device": None,
     },
+    "MPSNNGraph": lambda: {"results_are_needed": True, "format": "float32", "device": None},
+    "MPSNNGraph.__call__": lambda: {"labels": ()},
+    "MPSNNGraph.allow_reduced_precision": lambda: {"allow_reduced_precision": True},
+    "MPSNNGraph.encode": lambda: {"command_buffer": commands(), "labels": ()},
+    "MPSNNGraph.format": lambda: {"format": "float16"},
+    "MPSNNGraph.read_count": lambda: {"source": 0},
+    "MPSNNGraph.reload_from_data_sources": dict,
     "MetalFunction": lambda: {
         "source": METAL_SOURCE,
         "name": "fill",
@@ -227,6 +235,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Network.output_layout": lambda: {"output_layout": {"y": "NCHW"}},
     "Network.save": lambda: {"path": Path(SCRATCH.name) / "a.mpscnn"},
     "Network.stream": lambda: {"batches": [random(X)], "in_flight": 2, "progress": None},
+    "Network.to_mps_graph": lambda: {"input_shapes": X},
     "Network.summary": lambda: {"input_shapes": {"x": X}},
     "NeuronDescriptor": lambda: {"type": "prelu", "a": 0, "b": 0.0, "c": np.float32(0), "data": [0.25]},
     "Optimizer.encode": lambda: {
@@ -405,6 +414,9 @@ BY_POSITION: dict[str, tuple[tuple[str, ...], Callable[[], tuple[Any, ...]]]] = 
     "Graph.add": (("kernel",), lambda: (Value("x"),)),
     "Graph.concatenate": ((), lambda: (Value("x"), Value("relu"))),
     "Network.encode": (("command_buffer",), lambda: (image(),)),
+    "MPSNNGraph": ((), lambda: (node(),)),
+    "MPSNNGraph.__call__": ((), lambda: (random(X),)),
+    "MPSNNGraph.encode": (("command_buffer",), lambda: (image(),)),
 }
 """Arguments before `*sources`, and the sources."""
 TAKES_ANYTHING = {"CommandBuffer.__exit__", "profile.__exit__"}

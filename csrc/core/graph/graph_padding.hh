@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Padding policies of nodes.
+#pragma once
+
+#import <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <memory>
+
+#include <mpscnn/graph_object.hpp>
+
+/// Padding in pixels, as in PyTorch.
+@interface PyMPSPixelPadding : NSObject <MPSNNPadding> {
+ @private
+  mpscnn::PixelPadding pixels_;
+}
+- (instancetype)initWithPixels:(const mpscnn::PixelPadding &)pixels;
+@end
+
+/// A policy of the program's.
+@interface PyMPSGraphPadding : NSObject <MPSNNPadding> {
+ @private
+  std::shared_ptr<mpscnn::GraphPadding> policy_;
+  MPSNNPaddingMethod method_;
+}
+- (instancetype)initWithPolicy:(std::shared_ptr<mpscnn::GraphPadding>)policy;
+@end

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call of MPSNNGraph on this thread. MPS calls data sources, policies and allocators back; their first exception is
+// kept, since none may pass through MPS's frames. Plain C++, since a .mm cannot catch.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <mpscnn/command_buffer.hpp>
+#include <mpscnn/image.hpp>
+
+namespace mpscnn {
+
+class GraphScope {
+ public:
+  explicit GraphScope(std::shared_ptr<CommandBuffer> buffer = nullptr);
+  ~GraphScope();
+  GraphScope(const GraphScope&) = delete;
+  GraphScope& operator=(const GraphScope&) = delete;
+
+  /// Return the innermost call of this thread; null outside of one.
+  static GraphScope* current();
+
+  /// Call `f`, and keep its exception. Return whether it has returned.
+  bool run(const std::function<void()>& f) noexcept;
+  void keep(std::exception_ptr failure) noexcept;
+  /// Rethrow the kept exception, if any; to be called after MPS has returned.
+  void rethrow();
+
+  /// Null while the graph is made.
+  const std::shared_ptr<CommandBuffer>& buffer() const { return buffer_; }
+  /// Images that allocators made.
+  std::vector<std::shared_ptr<Image>> images;
+
+ private:
+  std::shared_ptr<CommandBuffer> buffer_;
+  std::exception_ptr failure_;
+  GraphScope* outer_;
+};
+
+}  // namespace mpscnn
