@@ -220,3 +220,26 @@ class Replicated:
         assert mode == "reflect"
         padded: torch.Tensor = self._functional.pad(x, pads, mode="replicate")
         return padded
+
+
+# ---- node_graph.py
+
+
+def test_node_graph(tmp_path: Path) -> None:
+    output = tmp_path / "out.png"
+    result = run("node_graph.py", "--output", output, "--rounds", 2, "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["psnr"] > found["psnr_bicubic"] + 0.5
+    assert found["difference"] < 1e-5
+    with Image.open(output) as opened:
+        assert opened.size == (3 * 450 + 2 * 6, 300 + 28)
+    shown = run("node_graph.py", "--output", output, "--rounds", 1)
+    assert "MPSCNNConvolutionNodes" in shown.stdout
+
+
+def test_node_graph_refuses(tmp_path: Path) -> None:
+    result = run("node_graph.py", tmp_path / "missing.png")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "missing.png" in result.stderr
+    assert "--rounds (0) is less than the minimum (1)" in run("node_graph.py", "--rounds", "0").stderr
