@@ -42,6 +42,19 @@ COMPONENTS = {
     "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Training": ("csrc/core/network/training_plan.cpp",),
+    "Graph": (
+        "csrc/core/graph/graph_object.mm",
+        "csrc/core/graph/graph_padding.mm",
+        "csrc/core/graph/graph_weights.mm",
+        "csrc/core/graph/mps_graph.mm",
+        "csrc/openmps/mps/MPSNNGraph.mm",
+        "csrc/openmps/mps/MPSNNGraph+Encode.mm",
+        "python/mpscnn/graph_export.py",
+    ),
+    "MetalFunction": (
+        "csrc/openmps/engine/cpu/function/function.cpp",
+        "csrc/openmps/engine/function/library/textures.hpp",
+    ),
     "Network": (
         "csrc/bindings/bind_network.cpp",
         "csrc/core/call/boundary.cpp",
