@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <mpscnn/error.hpp>
-#include <mpscnn/metal_function.hpp>
+#include <mpscnn/function_layer.hpp>
 
 #include "arguments.hpp"
 #include "bindings.hpp"
@@ -24,6 +24,41 @@ FunctionValue value_from(std::size_t argument, const py::object& object) {
   return value;
 }
 
+using Shape = std::array<std::int64_t, 4>;
+ImageShape image_shape_of(const Shape& s) { return {s[0], s[1], s[2], s[3]}; }
+
+/// Return the arguments of the constructor, with constants as (dtype, bytes).
+py::tuple made_from(const MetalFunction& function) {
+  const FunctionSource& source = function.source();
+  py::dict constants;
+  for (const auto& [name, value] : source.constants)
+    constants[py::str(name)] = py::make_tuple(value.dtype, py::bytes(value.bytes));
+  return py::make_tuple(source.text, function.name(), constants, source.macros, source.fast_math);
+}
+
+std::shared_ptr<FunctionLayer> make_layer(const Arg<MetalFunction, "function">& function,
+                                          const std::vector<std::pair<std::size_t, py::object>>& given,
+                                          const py::object& out_shape, const py::object& grid,
+                                          const std::optional<FunctionLayer::Size>& threadgroup) {
+  std::vector<FunctionValue> constants;
+  for (const auto& [argument, object] : given) constants.push_back(value_from(argument, object));
+  FunctionLayer::Options options{.threadgroup = threadgroup};
+  if (!out_shape.is_none())
+    options.out_shape = [owner = keep_python_object(out_shape),
+                         rule = py::handle(out_shape)](std::span<const ImageShape> sources) {
+      const AcquireGil gil;
+      py::list shapes;
+      for (const auto& source : sources) shapes.append(tuple_of(source));
+      return image_shape_of(rule(shapes).cast<Shape>());
+    };
+  if (!grid.is_none())
+    options.grid = [owner = keep_python_object(grid), rule = py::handle(grid)](ImageShape result) {
+      const AcquireGil gil;
+      return rule(tuple_of(result)).cast<FunctionLayer::Size>();
+    };
+  return FunctionLayer::make(function, std::move(constants), std::move(options));
+}
+
 }  // namespace
 
 void bind_metal_function(py::module_& module) {
@@ -43,11 +78,11 @@ void bind_metal_function(py::module_& module) {
   kind.def(py::init([](const Str<"source">& source, const Str<"name">& name, const Constants& constants,
                        const std::map<std::string, std::string>& macros, Bool<"fast_math"> fast_math,
                        const OptionalArg<Device, "device">& device) {
-        std::map<std::string, FunctionConstant> values;
-        for (const auto& [constant, value] : constants) values[constant] = {value.first, value.second};
+        FunctionSource made_from{source.value, {}, macros, fast_math};
+        for (const auto& [constant, value] : constants) made_from.constants[constant] = {value.first, value.second};
         const auto target = device_or_default(device);
         const ReleaseGil release;
-        return MetalFunction::make(target, source.value, name.value, values, macros, fast_math);
+        return MetalFunction::make(target, std::move(made_from), name.value);
       }))
       .def("_encode",
            [](const MetalFunction& function, const Arg<CommandBuffer, "command_buffer">& buffer,
@@ -59,12 +94,16 @@ void bind_metal_function(py::module_& module) {
              function.encode(*buffer, values, threads, group);
            })
       .def_property_readonly("_arguments", &MetalFunction::arguments)
+      .def_property_readonly("_made_from", &made_from)
+      .def("_group_for", &MetalFunction::group_for)
+      .def_static("_threads_for", [](const Shape& s) { return MetalFunction::threads_for(image_shape_of(s)); })
       .def_property_readonly("name", &MetalFunction::name, "The name in the source.")
       .def_property_readonly("max_threads_per_threadgroup", &MetalFunction::max_threads_per_threadgroup,
                              "Max number of threads in a threadgroup.")
       .def_property_readonly("thread_execution_width", &MetalFunction::thread_execution_width,
                              "Threads that run together; threadgroups are best a multiple of it.")
       .def_property_readonly("device", &MetalFunction::device, "The device that runs the function.");
+  py::class_<FunctionLayer, std::shared_ptr<FunctionLayer>>(module, "_FunctionLayer").def(py::init(&make_layer));
   kind.def("__repr__",
            [](const MetalFunction& function) { return say("<mpscnn.MetalFunction \"", function.name(), "\">"); });
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include <pybind11/stl.h>
@@ -22,15 +23,23 @@ namespace {
 
 using namespace py::literals;
 using Names = std::vector<std::string>;
+/// None, a concatenation, is a null Kernel.
+using NodeKernel = std::variant<std::shared_ptr<Kernel>, std::shared_ptr<FunctionLayer>>;
 
 std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
                                  std::optional<std::int64_t>, std::string>>& inputs,
-    const std::vector<std::tuple<std::string, std::shared_ptr<Kernel>, std::vector<std::uint32_t>>>& nodes,
+    const std::vector<std::tuple<std::string, NodeKernel, std::vector<std::uint32_t>>>& nodes,
     const std::vector<std::uint32_t>& outputs, const py::object& dtype, const OptionalArg<Device, "device">& device) {
   NetworkParts parts;
   for (const auto& [name, h, w, c, fixed_by] : inputs) parts.inputs.push_back({name, h, w, c, fixed_by});
-  for (const auto& [name, kernel, sources] : nodes) parts.nodes.push_back({name, kernel, sources});
+  for (const auto& [name, kernel, sources] : nodes) {
+    parts.nodes.push_back({name, nullptr, sources});
+    if (const auto* function = std::get_if<std::shared_ptr<FunctionLayer>>(&kernel))
+      parts.nodes.back().function = *function;
+    else
+      parts.nodes.back().kernel = std::get<std::shared_ptr<Kernel>>(kernel);
+  }
   parts.outputs = outputs;
   parts.dtype = dtype_from(dtype, "dtype", DType::float32);
   check<TypeError>(parts.dtype == DType::float32 || parts.dtype == DType::float16, "Network: dtype (",

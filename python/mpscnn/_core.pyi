@@ -304,14 +304,22 @@ class _FunctionArgument:
         dtype of a value or of texels; empty for others.
         """
 class _MetalFunction:
+    @staticmethod
+    def _threads_for(arg0: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"]) -> typing.Annotated[list[int], "FixedSize(3)"]:
+        ...
     def __init__(self, arg0: str, arg1: str, arg2: collections.abc.Mapping[str, tuple[str, bytes]], arg3: collections.abc.Mapping[str, str], arg4: bool, arg5: Device | None) -> None:
         ...
     def __repr__(self) -> str:
         ...
     def _encode(self, arg0: CommandBuffer, arg1: collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.Any]], arg2: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"], arg3: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"]) -> None:
         ...
+    def _group_for(self, arg0: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"]) -> typing.Annotated[list[int], "FixedSize(3)"]:
+        ...
     @property
     def _arguments(self) -> list[_FunctionArgument]:
+        ...
+    @property
+    def _made_from(self) -> tuple:
         ...
     @property
     def device(self) -> Device:
@@ -333,6 +341,9 @@ class _MetalFunction:
         """
         Threads that run together; threadgroups are best a multiple of it.
         """
+class _FunctionLayer:
+    def __init__(self, arg0: MetalFunction, arg1: collections.abc.Sequence[tuple[typing.SupportsInt | typing.SupportsIndex, typing.Any]], arg2: typing.Any, arg3: typing.Any, arg4: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(3)"] | None) -> None:
+        ...
 class _LossLabels:
     def __init__(self, arg0: typing.Any, arg1: typing.Any, arg2: typing.Any, arg3: Device | None) -> None:
         ...
@@ -937,7 +948,7 @@ class _NetworkCall:
     def is_done(self) -> bool:
         ...
 class _Network:
-    def __init__(self, arg0: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex | None, typing.SupportsInt | typing.SupportsIndex | None, typing.SupportsInt | typing.SupportsIndex | None, str]], arg1: collections.abc.Sequence[tuple[str, Kernel, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]], arg2: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], arg3: typing.Any, arg4: Device | None) -> None:
+    def __init__(self, arg0: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex | None, typing.SupportsInt | typing.SupportsIndex | None, typing.SupportsInt | typing.SupportsIndex | None, str]], arg1: collections.abc.Sequence[tuple[str, Kernel | _FunctionLayer, collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex]]], arg2: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], arg3: typing.Any, arg4: Device | None) -> None:
         ...
     def call(self, arg0: collections.abc.Sequence, arg1: typing.Any, arg2: collections.abc.Sequence[str], arg3: collections.abc.Sequence[str], arg4: collections.abc.Sequence[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex] | None]) -> list:
         ...

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from . import _checks, _files
 from .errors import InvalidModelError
-from .graph import CONCATENATE, STATISTICS, Graph, Input, Value
+from .graph import CONCATENATE, METAL_FUNCTION, STATISTICS, Graph, Input, Value
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
     nodes = []
     watch = network.graph._watch()
     for node in network.graph.nodes:
+        if node.kernel == METAL_FUNCTION:
+            raise TypeError(
+                f'node "{node.name}": {node.arguments["function"].name} is a Metal function, a program; a model file'
+                " holds data and never runs code, so only networks of kernels can be saved."
+            )
         arguments = _in_kernels_order(node.kernel, node.arguments)
         nodes.append(
             {

@@ -6,14 +6,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _checks, _core
 from .kernels import KERNELS, Kernel, row_of
 
+if TYPE_CHECKING:
+    from .metal import MetalFunction
+
 CONCATENATE = "Concatenate"
+METAL_FUNCTION = "MetalFunction"
 STATISTICS = ("batch", "image", "none")  # of batch normalization in training
 # Max pixels along an axis of an image, and max channels: 2048 slices of four [Metal feature set tables].
 EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
@@ -84,11 +88,12 @@ class Node:
     name : str
         Name of the node and of its value; unique.
     kernel : str
-        Python name of the kernel, or "Concatenate", which joins the channels of its sources.
+        Python name of the kernel; or "Concatenate", which joins the channels of its sources; or "MetalFunction".
     sources : tuple of str
         Names of values.
     arguments : dict
-        Arguments of the kernel's class, by name.
+        Arguments of the kernel's class, by name. Of a Metal function: "function", the `MetalFunction`; "values", a dict
+        of its arguments that are not textures; "out_shape", "grid" and "threadgroup" if they were given.
     origin : str
         Node of the source model that it comes from, for tables and errors: "layer1.0.conv1 (Conv)".
     training : dict
@@ -240,22 +245,35 @@ class Graph(_checks.Made):
         return Value(name)
 
     def add(
-        self, kernel: str | type[Kernel], *sources: Value, name: str | None = None, origin: str = "", **arguments: Any
+        self,
+        kernel: str | type[Kernel] | MetalFunction,
+        *sources: Value,
+        name: str | None = None,
+        origin: str = "",
+        **arguments: Any,
     ) -> Value:
-        """Add a kernel by its Python name or class.
+        """Add a kernel by its Python name or class, or a Metal function.
+
+        A function has one ``access::write`` texture, the result. It is called for each image of a batch, with textures
+        that have the slices of that image alone: element s has channels 4 s to 4 s + 3.
 
         Parameters
         ----------
-        kernel : str or class
+        kernel : str, class or MetalFunction
             "Convolution" or mpscnn.Convolution.
         *sources : Value
-            The kernel's sources.
+            The kernel's sources; of a function the textures that it reads, by index.
         name : str, optional
             Name of the node and of its value; default: the kernel's name in lower case, with a number.
         origin : str
             Node of the source model that it comes from, for tables and errors.
         **arguments
-            Arguments of the kernel's class; values are checked when the network is made.
+            Arguments of the kernel's class; values are checked when the network is made. For a function, its arguments
+            that are not textures, by name, which are constants of the network, and up to three others.
+            ``out_shape`` is a function that takes the shape (N, H, W, C) of each source and returns the result's;
+            default: the first source's. ``grid`` is a function that takes the shape (1, H, W, C) of one image of the
+            result and returns the number of threads (x, y, z) for it; default: the width, height and slices.
+            ``threadgroup`` is as in `MetalFunction`.
 
         Returns
         -------
@@ -266,15 +284,20 @@ class Graph(_checks.Made):
         KeyError
             There is no such kernel.
         TypeError
-            The number of sources is wrong; the kernel has no such argument; its result is not an image.
+            The number of sources is wrong; the kernel has no such argument; its result is not an image; an argument of
+            a function is missing.
         ValueError
             A source does not belong to this graph; the name is taken.
         """
+        if isinstance(kernel, _core._MetalFunction):
+            given = kernel._node_arguments(arguments, len(sources))
+            default = self.unique(kernel.name) if name is None else name
+            return self._append(METAL_FUNCTION, sources, default, origin, given)
         kind = KERNELS[kernel] if isinstance(kernel, str) and kernel in KERNELS else kernel
         if isinstance(kind, str):
             raise KeyError(f'there is no kernel "{kind}".')
         if not _is_kernel(kind):
-            _checks.refuse(kernel, "kernel", "a kernel's name or its class in mpscnn")
+            _checks.refuse(kernel, "kernel", "a kernel's name or its class in mpscnn, or a MetalFunction")
         row = row_of(kind)
         if len(sources) != len(row["sources"]):
             raise TypeError(
@@ -411,7 +434,11 @@ class Graph(_checks.Made):
 
     def _watch(self) -> _core._Watch:
         """Return a guard: while it is alive, truncating a mapped file of the arrays is an error, not a crash."""
-        values = [value for node in self.nodes for value in node.arguments.values()]
+        values = [
+            value
+            for node in self.nodes
+            for value in (*node.arguments.values(), *node.arguments.get("values", {}).values())
+        ]
         return _core._Watch([value for value in values if isinstance(value, np.ndarray)])
 
     def __iter__(self) -> Iterator[Node]:

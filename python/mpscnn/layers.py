@@ -11,7 +11,7 @@ Operations are counted for the whole batch, by these conventions:
   variance 3, scale and shift 2. SoftMax and LogSoftMax count 5: max, difference, exponential, sum, quotient.
 * A bilinear sample is four multiply-adds. Arithmetic and activations count one operation per result, reductions one
   per value read, two if weighted.
-* Operators that only move values are not counted.
+* Operators that only move values are not counted, nor are Metal functions, whose operations are not known.
 
 Parameters are the trainable values: weights, biases, gamma, beta and slopes, not the statistics of batch normalization.
 Bytes are height times width times channels times the item size, without padding that a device may add.
@@ -28,7 +28,7 @@ import numpy as np
 
 from . import _checks
 from ._html import table as html_table
-from .graph import CONCATENATE, Graph, Input, Node
+from .graph import CONCATENATE, METAL_FUNCTION, Graph, Input, Node
 from .kernels import KERNELS, row_of
 from .network import Network
 
@@ -39,6 +39,8 @@ _WEIGHT_LAYOUT = "OHWI"  # of every kernel with weights
 _ITEM_SIZES = {"float32": 4, "float16": 2}
 # Arguments that hold parameters, for all kernels.
 _PARAMETERS = ("weight", "bias", "gamma", "beta")
+# Families of nodes that are not kernels.
+_WITHOUT_CLASS = {CONCATENATE: "concatenation", METAL_FUNCTION: "function"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Layer:
     origin : str
         Nodes of the source model that it comes from.
     kernel, family, apple_class : str
-        A concatenation has no Apple class, because the kernels before it write into one image.
+        A concatenation has no Apple class, because the kernels before it write into one image; neither has a Metal
+        function, whose name is the detail.
     detail : str
         Window, stride and so on, height before width: "3x3, stride 2, groups 32".
     activation : str
@@ -169,14 +172,14 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
         sources = tuple(shapes[name] for name in node.sources)
         result = shapes[node.name]
         multiply_adds = _multiply_adds(node, sources, result)
-        kind = None if node.kernel == CONCATENATE else KERNELS[node.kernel]
+        kind = KERNELS.get(node.kernel)
         layout = _layout(node)
         table.append(
             Layer(
                 name=node.name,
                 origin=node.origin,
                 kernel=node.kernel,
-                family=row_of(kind)["family"] if kind else "concatenation",
+                family=row_of(kind)["family"] if kind else _WITHOUT_CLASS[node.kernel],
                 apple_class=kind.apple_class if kind else "",
                 detail=_detail(node),
                 activation=_activation(node),
@@ -364,6 +367,8 @@ def _pair_text(value: Any) -> str:
 
 def _detail(node: Node) -> str:
     given, parts = node.arguments, []
+    if node.kernel == METAL_FUNCTION:
+        return str(given["function"].name)
     layout: str = _layout(node)
     weight: Any = given.get("weight")
     if _is_source(weight):
@@ -418,7 +423,7 @@ _PER_RESULT = {
 
 def _operations(node: Node, sources: tuple[Shape, ...], result: Shape) -> int:
     """Return the operations of a kernel without weights."""
-    if node.kernel == CONCATENATE:
+    if node.kernel in _WITHOUT_CLASS:
         return 0
     family = row_of(KERNELS[node.kernel])["family"]
     values = math.prod(result)

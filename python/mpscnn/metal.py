@@ -3,26 +3,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
 from . import _checks, _core
 from ._public import public
 from .buffer import Buffer
-from .device import CommandBuffer
+from .device import CommandBuffer, Device
 from .image import Image
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from .device import Device
-
     Shapes = Sequence[SupportsIndex] | Mapping[str, Sequence[SupportsIndex]]
 
 _SCALARS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32")
+
+# Arguments of a network's node that are not the function's.
+_NODE_OPTIONS = ("out_shape", "grid", "threadgroup")
 
 
 @public
@@ -45,6 +45,9 @@ class MetalFunction(_core._MetalFunction):
     device T*                  Buffer
     threadgroup T*             int, bytes
     =========================  =======================================================================================
+
+    ``graph.add(f, x, params=...)`` makes it a layer of a network; see `Graph.add`. Pickles and ``copy.deepcopy`` have
+    the source, and compile it again, for the default device.
 
     A struct's NumPy type has the offsets and the size of Metal's, which aligns vectors to their size, and vectors of
     three like vectors of four.
@@ -167,7 +170,7 @@ class MetalFunction(_core._MetalFunction):
             for place, one in enumerate(self.arguments)
         ]
         threads = self._grid(grid, results)
-        group = self._threadgroup(threadgroup, threads)
+        group = self._group_for(threads) if threadgroup is None else _size("threadgroup", threadgroup)
         self._encode(command_buffer, bound, threads, group)
         images = tuple(results.values())
         return images if len(images) > 1 else images[0] if images else None
@@ -217,22 +220,78 @@ class MetalFunction(_core._MetalFunction):
             results[name] = Image(list(_checks.integers(shape, "out_shape", 1)), dtype, device=self.device)
         return results
 
-    def _grid(self, grid: Sequence[SupportsIndex] | None, results: Mapping[str, Image]) -> tuple[int, int, int]:
+    def _grid(self, grid: Sequence[SupportsIndex] | None, results: Mapping[str, Image]) -> Sequence[int]:
         if grid is not None:
             return _size("grid", grid)
         if not results:
             raise ValueError(f"{self.name}: grid is missing: the function has no result that it could be taken from.")
-        images, height, width, channels = next(iter(results.values())).shape
-        return width, height, images * math.ceil(channels / 4)
+        return self._threads_for(next(iter(results.values())).shape)
 
-    def _threadgroup(
-        self, threadgroup: Sequence[SupportsIndex] | None, grid: tuple[int, int, int]
-    ) -> tuple[int, int, int]:
-        if threadgroup is not None:
-            return _size("threadgroup", threadgroup)
-        width = min(self.thread_execution_width, grid[0])
-        height = min(self.max_threads_per_threadgroup // width, grid[1])
-        return width, height, 1
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.device != Device():
+            raise ValueError(
+                f"device ({self.device!r}) is not the default device, on which a pickle is read back: make the function"
+                " without device=."
+            )
+        source, name, constants, macros, fast_math = self._made_from
+        values = {key: np.frombuffer(data, dtype)[0] for key, (dtype, data) in constants.items()}
+        return _remade, (source, name, values, macros, fast_math)
+
+    # ---- in a network
+
+    @property
+    def _sources(self) -> list[str]:
+        """The textures that the function reads, which are the sources of a network's node."""
+        return [one.name for one in self.arguments if one.kind == "texture" and not _is_result(one)]
+
+    def _node_arguments(self, given: Mapping[str, Any], count: int) -> dict[str, Any]:
+        """Return the arguments of a graph's node with `count` sources. Raise TypeError if names do not fit."""
+        options, values = {name: given.get(name) for name in _NODE_OPTIONS}, dict(given)
+        for name in _NODE_OPTIONS:
+            values.pop(name, None)
+            if name != "threadgroup" and options[name] is not None and not callable(options[name]):
+                _checks.refuse(options[name], f"{self.name}: {name}", "a function of shapes")
+        sources = self._sources
+        if count != len(sources):
+            raise TypeError(
+                f"{self.name}: the number of sources ({count}) is not {len(sources)} ({', '.join(sources)})."
+            )
+        for name in values:
+            if name in sources:
+                raise TypeError(f"{self.name}: {name} is a texture: give the values of the graph in their order.")
+        self._given((), {**dict.fromkeys(sources), **values})
+        return {"function": self, "values": values, **{k: v for k, v in options.items() if v is not None}}
+
+    def _layer(
+        self,
+        values: Mapping[str, Any],
+        out_shape: Callable[..., Any] | None = None,
+        grid: Callable[..., Any] | None = None,
+        threadgroup: Sequence[SupportsIndex] | None = None,
+    ) -> _core._FunctionLayer:
+        """Return the core's layer for a node's arguments."""
+        bound = [
+            (place, _value(self.name, one, values[one.name]))
+            for place, one in enumerate(self.arguments)
+            if one.kind != "texture"
+        ]
+
+        def shape(sources: list[tuple[int, ...]]) -> tuple[int, ...]:
+            answer = _checks.integers(cast(Any, out_shape)(*sources), f"{self.name}: the result of out_shape")
+            if len(answer) != 4:
+                raise ValueError(f"{self.name}: the result of out_shape {answer} is not a shape (N, H, W, C).")
+            return answer
+
+        def threads(result: tuple[int, ...]) -> tuple[int, int, int]:
+            return _size(f"{self.name}: the result of grid", cast(Any, grid)(result))
+
+        return _core._FunctionLayer(
+            self,
+            bound,
+            None if out_shape is None else shape,
+            None if grid is None else threads,
+            None if threadgroup is None else _size("threadgroup", threadgroup),
+        )
 
 
 def metal_function(
@@ -301,6 +360,12 @@ def metal_function(
     ((1, 2, 3, 8), 1.7616)
     """
     return MetalFunction(source, name, constants=constants, macros=macros, fast_math=fast_math, device=device)
+
+
+def _remade(
+    source: str, name: str, constants: dict[str, Any], macros: dict[str, str], fast_math: bool
+) -> MetalFunction:
+    return MetalFunction(source, name, constants=constants, macros=macros, fast_math=fast_math)
 
 
 def _is_result(one: _core._FunctionArgument) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from . import _checks, _core, passes
 from .device import Device
-from .graph import CONCATENATE, Graph, Input, Node, Output, check_layout
+from .graph import CONCATENATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
 from .image import Image
 from .kernels import KERNELS
 
@@ -143,6 +143,9 @@ class Network(_checks.Made):
         if self._options["allow_reduced_precision"]:
             arguments["allow_reduced_precision"] = True
         try:
+            if node.kernel == METAL_FUNCTION:
+                given = dict(node.arguments)
+                return given.pop("function")._layer(**given)
             return KERNELS[node.kernel](**arguments, device=device)
         except (TypeError, ValueError, KeyError, NotImplementedError, MemoryError) as error:
             origin = f", from {node.origin}" if node.origin else ""
@@ -577,7 +580,8 @@ class Network(_checks.Made):
         Raises
         ------
         TypeError
-            A kernel's argument is a Python object: a data source or a padding policy. "path (int) is not a path."
+            A kernel's argument is a Python object: a data source or a padding policy. A node is a Metal function, which
+            is a program: model files are data and never run code. "path (int) is not a path."
         OSError
             The file cannot be written: no such folder, no permission, no space, not a regular file.
         """

@@ -33,6 +33,7 @@ _COLOURS = {
     "activation": ("#fde0d9", "#c2553a"),
     "arithmetic": ("#fbdcea", "#b93f7c"),
     "resizing": ("#d5f1f3", "#258a94"),
+    "function": ("#eef3c8", "#7d8c1e"),
     "placing": ("#e9eaec", "#6c737c"),
     "input, output": ("#ffffff", "#30353b"),
 }
@@ -53,6 +54,7 @@ _GROUPS = {
     "arithmetic": "arithmetic",
     "resize": "resizing",
     "upsampling": "resizing",
+    "function": "function",
 }
 
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import MissingPackageError
-from .graph import CONCATENATE, Graph, Node, Value
+from .graph import CONCATENATE, METAL_FUNCTION, Graph, Node, Value
 from .kernels import KERNELS
 from .network import Network
+
+if TYPE_CHECKING:
+    from .metal import MetalFunction
 
 __all__ = ["AGAINST", "Row", "Verification", "verify"]
 
@@ -394,6 +397,8 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         sources = [values[name] for name in node.sources]
         if node.kernel == CONCATENATE:
             values[node.name] = np.concatenate(sources, axis=3)
+        elif node.kernel == METAL_FUNCTION:
+            values[node.name] = _run_function(sources, **node.arguments)
         else:
             values[node.name] = KERNELS[node.kernel](**node.arguments, device=network.device)(*sources)
     outputs = {}
@@ -404,3 +409,22 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         outputs[name] = array if output.shape is None else array.reshape(len(array), *output.shape)
     layers = {node.name: (node.kernel, values[node.name]) for node in graph.nodes}
     return _Reference("one kernel after another", layers, outputs, has_images=True)
+
+
+def _run_function(
+    sources: list[NDArray[Any]],
+    function: MetalFunction,
+    values: Mapping[str, Any],
+    out_shape: Any = None,
+    grid: Any = None,
+    threadgroup: Any = None,
+) -> NDArray[Any]:
+    """Call a Metal function for each image, as a network does."""
+    results = []
+    for i in range(len(sources[0])):
+        images = [source[i : i + 1] for source in sources]
+        shape = images[0].shape if out_shape is None else out_shape(*(image.shape for image in images))
+        threads = None if grid is None else grid(shape)
+        named = {**dict(zip(function._sources, images, strict=True)), **values}
+        results.append(function(**named, out_shape=shape, grid=threads, threadgroup=threadgroup))
+    return np.concatenate(results)

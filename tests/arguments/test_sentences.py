@@ -70,8 +70,11 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.ImageConversion()(image(), random(X)), "ImageConversion: x is an Image; out is not."),
     (lambda: graph().input("z", height=True), "height (bool) is not an int."),
     (lambda: graph().input("z", channels=4.0), "channels (float) is not an int."),
-    (lambda: graph().add(3), "kernel (int) is not a kernel's name or its class in mpscnn."),
-    (lambda: graph().add(mpscnn.Kernel), "kernel (pybind11_type) is not a kernel's name or its class in mpscnn."),
+    (lambda: graph().add(3), "kernel (int) is not a kernel's name or its class in mpscnn, or a MetalFunction."),
+    (
+        lambda: graph().add(mpscnn.Kernel),
+        "kernel (pybind11_type) is not a kernel's name or its class in mpscnn, or a MetalFunction.",
+    ),
     (lambda: graph().add("NeuronReLU", "x"), "NeuronReLU: source (str) is not a Value of the graph."),
     (lambda: graph().add("Add", Value("x")), "Add: the number of sources (1) is not 2 (a, b)."),
     (

@@ -17,6 +17,7 @@ namespace mpscnn {
 struct MetalFunction::Impl {
   std::shared_ptr<Device> device;
   std::string name;
+  FunctionSource source;
   Ref<id<MTLComputePipelineState>> pipeline;
   std::vector<FunctionArgument> arguments = {};
 };
@@ -30,7 +31,6 @@ constexpr const char *kKinds[] = {"buffer", "threadgroup", "texture", "sampler"}
 constexpr const char *kAccesses[] = {"read", "read_write", "write"};
 // MTLPipelineOptionBindingInfo, which macOS 14's headers call MTLPipelineOptionArgumentInfo [MTLComputePipeline.h].
 constexpr auto kWithBindings = static_cast<MTLPipelineOption>(1);
-constexpr std::uint64_t kMostBytes = 4096;  // of -setBytes:length:atIndex: [MTLComputeCommandEncoder.h]
 
 struct ScalarType {
   const char *dtype;
@@ -111,18 +111,24 @@ FunctionArgument argument_from(id<MTLBinding> binding) {
   return argument;
 }
 
-/// Return a view of the image's texture of the type that the function declares.
-Ref<id<MTLTexture>> texture_for(const FunctionArgument &argument, const Image &image, const std::string &function) {
-  id<MTLTexture> texture = [image.impl().image.get() texture];
-  const bool is_array = [texture textureType] == MTLTextureType2DArray;
-  check(argument.is_array || !is_array, function, ": ", argument.name,
-        " is a texture2d, which has one image of at most 4 channels; the shape of its value is ", image.shape(),
+/// Return the image's texture, or a view of it: of the type that the function declares, with the slices of all images
+/// or of one.
+Ref<id<MTLTexture>> texture_for(const FunctionArgument &argument, const FunctionValue &value,
+                                const std::string &function) {
+  const auto shape = value.image->shape();
+  id<MTLTexture> texture = [value.image->impl().image.get() texture];
+  const auto all = [texture arrayLength], of_one = static_cast<NSUInteger>((shape.c + 3) / 4);
+  const NSRange slices =
+      value.only_image ? NSMakeRange(static_cast<NSUInteger>(*value.only_image) * of_one, of_one) : NSMakeRange(0, all);
+  check(argument.is_array || slices.length == 1, function, ": ", argument.name,
+        " is a texture2d, which has one image of at most 4 channels; the shape of its value is ", shape,
         ": declare a texture2d_array.");
-  if (argument.is_array == is_array) return Ref<id<MTLTexture>>::retain(texture);
+  const MTLTextureType type = argument.is_array ? MTLTextureType2DArray : MTLTextureType2D;
+  if ([texture textureType] == type && slices.length == all) return Ref<id<MTLTexture>>::retain(texture);
   return Ref<id<MTLTexture>>::adopt([texture newTextureViewWithPixelFormat:[texture pixelFormat]
-                                                               textureType:MTLTextureType2DArray
+                                                               textureType:type
                                                                     levels:NSMakeRange(0, 1)
-                                                                    slices:NSMakeRange(0, 1)]);
+                                                                    slices:slices]);
 }
 
 }  // namespace
@@ -136,25 +142,24 @@ MetalFunction::~MetalFunction() {
   impl_.reset();
 }
 
-std::shared_ptr<MetalFunction> MetalFunction::make(std::shared_ptr<Device> device, const std::string &source,
-                                                   const std::string &name,
-                                                   const std::map<std::string, FunctionConstant> &constants,
-                                                   const std::map<std::string, std::string> &macros, bool fast_math) {
+std::shared_ptr<MetalFunction> MetalFunction::make(std::shared_ptr<Device> device, FunctionSource source,
+                                                   const std::string &name) {
   return guard([&] {
     id<MTLDevice> metal = device->impl().device.get();
     NSError *error = nil;
-    const auto library = Ref<id<MTLLibrary>>::adopt([metal newLibraryWithSource:ns(source)
-                                                                        options:options_from(macros, fast_math)
-                                                                          error:&error]);
+    const auto library =
+        Ref<id<MTLLibrary>>::adopt([metal newLibraryWithSource:ns(source.text)
+                                                       options:options_from(source.macros, source.fast_math)
+                                                         error:&error]);
     if (!library) refuse(error, "the source");
-    const auto function = function_of(library.get(), name, constants);
+    const auto function = function_of(library.get(), name, source.constants);
     MTLComputePipelineReflection *reflection = nil;
     auto pipeline = Ref<id<MTLComputePipelineState>>::adopt([metal newComputePipelineStateWithFunction:function.get()
                                                                                                options:kWithBindings
                                                                                             reflection:&reflection
                                                                                                  error:&error]);
     if (!pipeline) refuse(error, say("the function \"", name, "\""));
-    auto impl = std::unique_ptr<Impl>(new Impl{device, name, pipeline});
+    auto impl = std::unique_ptr<Impl>(new Impl{device, name, std::move(source), pipeline});
     for (id<MTLBinding> binding in [reflection bindings]) impl->arguments.push_back(argument_from(binding));
     const auto order = [](const FunctionArgument &argument) {
       return std::tuple(argument.kind != Kind::texture, argument.kind, argument.index);
@@ -171,6 +176,18 @@ std::uint64_t MetalFunction::max_threads_per_threadgroup() const {
   return [impl_->pipeline.get() maxTotalThreadsPerThreadgroup];
 }
 std::uint64_t MetalFunction::thread_execution_width() const { return [impl_->pipeline.get() threadExecutionWidth]; }
+const FunctionSource &MetalFunction::source() const { return impl_->source; }
+
+MetalFunction::Size MetalFunction::threads_for(ImageShape result) {
+  const auto slices = result.n * ((result.c + 3) / 4);
+  return {static_cast<std::uint64_t>(result.w), static_cast<std::uint64_t>(result.h),
+          static_cast<std::uint64_t>(slices)};
+}
+
+MetalFunction::Size MetalFunction::group_for(Size threads) const {
+  const auto width = std::min(thread_execution_width(), threads[0]);
+  return {width, std::min(max_threads_per_threadgroup() / width, threads[1]), 1};
+}
 
 void MetalFunction::encode(CommandBuffer &buffer, std::span<const FunctionValue> values, Size threads,
                            Size group) const {
@@ -188,7 +205,7 @@ void MetalFunction::encode(CommandBuffer &buffer, std::span<const FunctionValue>
     }
     std::vector<Ref<id<MTLTexture>>> textures(values.size());  // before the encoder is open: a refusal leaves none
     for (std::size_t i = 0; i < values.size(); ++i)
-      if (values[i].image) textures[i] = texture_for(impl_->arguments[values[i].argument], *values[i].image, name);
+      if (values[i].image) textures[i] = texture_for(impl_->arguments[values[i].argument], values[i], name);
     id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
     [encoder setLabel:ns(name)];
     [encoder setComputePipelineState:impl_->pipeline.get()];

@@ -44,10 +44,16 @@ std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkPa
   check(!parts.outputs.empty(), "Network: the number of outputs (0) is less than the minimum (1).");
   std::size_t values = parts.inputs.size();
   for (const auto& node : parts.nodes) {
-    check(node.kernel || !node.sources.empty(), "Network: node \"", node.name, "\" has no sources.");
+    check(!node.is_concatenation() || !node.sources.empty(), "Network: node \"", node.name, "\" has no sources.");
     for (const auto source : node.sources)
       check(source < values, "Network: node \"", node.name, "\" reads value ", source,
             ", which does not stand before it; there are ", values, ".");
+    if (node.function) {
+      check<TypeError>(node.sources.size() == node.function->source_count(), "Network: node \"", node.name,
+                       "\": the number of sources (", node.sources.size(), ") is not ", node.function->source_count(),
+                       ", the textures that ", node.function->name(), " reads.");
+      check(node.function->device() == device, "Network: node \"", node.name, "\" is on another device.");
+    }
     if (node.kernel) {
       in_node(node.name, [&] { node.kernel->check_source_count(node.sources.size()); });
       check(node.kernel->device() == device, "Network: node \"", node.name, "\" is on another device.");
@@ -204,6 +210,11 @@ std::vector<ImageShape> temporaries(const NetworkPlan& plan, std::int64_t n) {
 }
 
 void encode_step(const NetworkPlan::Step& step, CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> images) {
+  if (step.function) {
+    std::vector<std::shared_ptr<Image>> read;
+    for (const auto source : step.sources) read.push_back(images[source]);
+    return step.function->encode(buffer, read, images[step.destination], step.threads);
+  }
   const Image* sources[SourceNames::kMost] = {};
   for (std::size_t i = 0; i < step.sources.size(); ++i) sources[i] = images[step.sources[i]].get();
   step.kernel->encode_placed(buffer, std::span(sources).first(step.sources.size()), *images[step.destination],
@@ -299,7 +310,7 @@ std::shared_ptr<CommandBuffer> Network::encode_apart(const NetworkPlan& plan,
   for (const auto& step : plan.steps) {
     if (buffer) buffer->commit();
     in_node(name_of(step.node), [&] {
-      buffer = CommandBuffer::make(device_, name_of(step.node), std::string(step.kernel->row().name));
+      buffer = CommandBuffer::make(device_, name_of(step.node), step.kernel_name());
       auto shape = plan.images[step.destination].shape;
       shape.n = inputs[0]->shape().n;
       if (auto& destination = images[step.destination]; !destination)
@@ -314,7 +325,7 @@ std::vector<NetworkStep> Network::steps(std::span<const ImageShape> inputs) cons
   std::vector<NetworkStep> all;
   for (const auto& step : plan(inputs)->steps)
     all.push_back({.name = name_of(step.node),
-                   .kernel = std::string(step.kernel->row().name),
+                   .kernel = step.kernel_name(),
                    .sources = step.sources,
                    .destination = step.destination,
                    .placement = step.placement});

@@ -36,8 +36,9 @@ std::vector<ImageShape> NetworkPlan::infer(const NetworkParts& parts, std::span<
   for (const auto& node : parts.nodes) {
     std::vector<ImageShape> sources;
     for (const auto source : node.sources) sources.push_back(shapes[source]);
-    shapes.push_back(node.kernel ? in_node(node.name, [&] { return node.kernel->result_shape(sources); })
-                                 : concatenated(node, sources));
+    shapes.push_back(node.is_concatenation() ? concatenated(node, sources) : in_node(node.name, [&] {
+      return node.kernel ? node.kernel->result_shape(sources) : node.function->result_shape(sources);
+    }));
   }
   return shapes;
 }
@@ -68,6 +69,8 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
     if (!is_live_[value]) continue;
     if (parts_.nodes[node].kernel)
       add_step(node, parts_.nodes[node].kernel, parts_.nodes[node].sources, location(value));
+    else if (parts_.nodes[node].function)
+      add_function(node);
     else
       add_concatenation(node);
   }
@@ -79,7 +82,8 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
     add_copy(node, value, {output_images[i], 0});
   }
 
-  can_repeat = std::ranges::none_of(steps, [](const Step& step) { return step.kernel->padding_policy() != nullptr; });
+  can_repeat = std::ranges::none_of(
+      steps, [](const Step& step) { return step.kernel && step.kernel->padding_policy() != nullptr; });
   most_images = std::numeric_limits<std::int64_t>::max();
   for (const auto& image : images) most_images = std::min(most_images, Image::most_images(image.shape.c));
   for (const auto& node : parts_.nodes)
@@ -91,7 +95,8 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
 
 std::uint64_t NetworkPlan::changes() const {
   std::uint64_t sum = 0;
-  for (const Step& step : steps) sum += step.kernel->changes();
+  for (const Step& step : steps)
+    if (step.kernel) sum += step.kernel->changes();
   return sum;
 }
 
@@ -125,7 +130,7 @@ void NetworkPlan::find_prefixes() {
   std::vector<std::uint32_t> concatenations;
   for (std::uint32_t node = 0; node < parts_.nodes.size(); ++node) {
     auto& sources = sources_[node] = parts_.nodes[node].sources;
-    if (parts_.nodes[node].kernel) continue;
+    if (!parts_.nodes[node].is_concatenation()) continue;
     std::size_t longest = 1;
     std::uint32_t value = 0;
     for (const auto earlier : concatenations) {
@@ -159,7 +164,7 @@ void NetworkPlan::find_parts() {
   for (const auto value : parts_.outputs) is_output[value] = true;
   for (auto node = parts_.nodes.size(); node-- > 0;) {
     const auto value = static_cast<std::uint32_t>(first_node + node);
-    if (parts_.nodes[node].kernel || !is_live_[value]) continue;
+    if (!parts_.nodes[node].is_concatenation() || !is_live_[value]) continue;
     std::int64_t first = 0;
     const auto& sources = sources_[node];
     for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -173,6 +178,11 @@ void NetworkPlan::find_parts() {
   for (std::uint32_t node = 0; node < parts_.nodes.size(); ++node) {
     const auto value = static_cast<std::uint32_t>(first_node + node);
     const auto& kernel = parts_.nodes[node].kernel;
+    // A function has textures of whole images, not of ranges of their channels.
+    if (parts_.nodes[node].function) {
+      part_[value].reset();
+      for (const auto source : sources_[node]) part_[source].reset();
+    }
     if (!kernel || !part_[value]) continue;
     // MPSNNReshape takes its extents from the whole destination, all channels included.
     if (kernel->row().shape == ShapeRule::reshape) part_[value].reset();
@@ -216,6 +226,15 @@ void NetworkPlan::add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel,
     step.placement.sources[i] = range(sources[i]);
     step.sources.push_back(location(sources[i]).image);
   }
+  append(std::move(step));
+}
+
+void NetworkPlan::add_function(std::uint32_t node) {
+  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
+  const auto& function = parts_.nodes[node].function;
+  Step step{.node = node, .kernel = nullptr, .destination = location(value).image, .function = function};
+  for (const auto source : parts_.nodes[node].sources) step.sources.push_back(location(source).image);
+  step.threads = in_node(parts_.nodes[node].name, [&] { return function->threads(shapes_[value]); });
   append(std::move(step));
 }
 

@@ -19,6 +19,11 @@ class NetworkPlan {
     std::vector<std::uint32_t> sources;
     std::uint32_t destination = 0;
     Placement placement;
+    std::shared_ptr<FunctionLayer> function = {};  ///< instead of a kernel; on whole images
+    FunctionLayer::Size threads = {};              ///< of the function, for one image
+
+    /// Return the kernel's name in Python, "MetalFunction" for a function.
+    std::string kernel_name() const { return kernel ? std::string(kernel->row().name) : "MetalFunction"; }
   };
 
   std::vector<Step> steps;
@@ -59,6 +64,7 @@ class NetworkPlan {
   ChannelRange range(std::uint32_t value);
   void add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel, const std::vector<std::uint32_t>& sources,
                 Location destination);
+  void add_function(std::uint32_t node);
   void append(Step step);
   void add_copy(std::uint32_t node, std::uint32_t source, Location destination);
   void add_concatenation(std::uint32_t node);

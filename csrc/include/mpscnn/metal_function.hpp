@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,25 +40,34 @@ struct FunctionConstant {
   std::string bytes;
 };
 
-/// The value of one argument: exactly one of these is set.
+/// The value of one argument: exactly one of image, buffer, bytes and threadgroup is set.
 struct FunctionValue {
   std::size_t argument = 0;  ///< its place in arguments()
   std::shared_ptr<Image> image = {};
+  std::optional<std::int64_t> only_image = {};  ///< with `image`: the texture has the slices of this image alone
   std::shared_ptr<Buffer> buffer = {};
   std::string bytes = {};         ///< copied
   std::uint64_t threadgroup = 0;  ///< bytes of threadgroup memory
+};
+
+/// A source, the values of its function constants by name, and its macros.
+struct FunctionSource {
+  std::string text;
+  std::map<std::string, FunctionConstant> constants;
+  std::map<std::string, std::string> macros;
+  bool fast_math = true;
 };
 
 class MetalFunction {
  public:
   struct Impl;
   using Size = std::array<std::uint64_t, 3>;  ///< x, y, z
-  /// Compile `source` and the function of that name, with values of its function constants by name. Throw
-  /// std::invalid_argument with the compiler's words, or if there is no such function.
-  static std::shared_ptr<MetalFunction> make(std::shared_ptr<Device> device, const std::string& source,
-                                             const std::string& name,
-                                             const std::map<std::string, FunctionConstant>& constants,
-                                             const std::map<std::string, std::string>& macros, bool fast_math);
+  /// Max bytes of a value that is not copied to a buffer [MTLComputeCommandEncoder.h, setBytes:length:atIndex:].
+  static constexpr std::uint64_t kMostBytes = 4096;
+  /// Compile `source` and its function of that name. Throw std::invalid_argument with the compiler's words, or if there
+  /// is no such function.
+  static std::shared_ptr<MetalFunction> make(std::shared_ptr<Device> device, FunctionSource source,
+                                             const std::string& name);
   explicit MetalFunction(std::unique_ptr<Impl> impl);
   ~MetalFunction();
 
@@ -67,6 +77,12 @@ class MetalFunction {
   std::uint64_t max_threads_per_threadgroup() const;
   std::uint64_t thread_execution_width() const;
   std::shared_ptr<Device> device() const;
+  /// Return the default number of threads: one for each pixel and slice of the result.
+  static Size threads_for(ImageShape result);
+  /// Return the default threadgroup: full rows of thread_execution_width() threads.
+  Size group_for(Size threads) const;
+  /// Return what `make` was called with.
+  const FunctionSource& source() const;
 
   /// Encode one call for each of `threads`, in threadgroups of `group`. Throw unless every argument has a value that
   /// fits it. Thread-safe on different command buffers.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <mpscnn/command_buffer.hpp>
+#include <mpscnn/function_layer.hpp>
 #include <mpscnn/image.hpp>
 #include <mpscnn/kernel.hpp>
 
@@ -25,8 +26,12 @@ struct NetworkInput {
 /// Values are numbered: inputs first, then the result of each node. Nodes are in topological order.
 struct NetworkNode {
   std::string name;
-  std::shared_ptr<Kernel> kernel;  ///< null: concatenation of the sources along the channels
+  std::shared_ptr<Kernel> kernel;
   std::vector<std::uint32_t> sources;
+  std::shared_ptr<FunctionLayer> function = {};  ///< instead of a kernel
+
+  /// Whether the sources are concatenated along the channels.
+  bool is_concatenation() const { return !kernel && !function; }
 };
 
 struct NetworkParts {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..descriptors import NeuronDescriptor
-from ..graph import CONCATENATE, Graph, Node
+from ..graph import CONCATENATE, METAL_FUNCTION, Graph, Node
 from ..kernels import KERNELS, row_of
 from ..passes import neuron_descriptor, scale_and_shift
 
@@ -96,6 +96,8 @@ def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list
             if shapes[source][3] % 4:
                 raise _RefusedError(f"Concatenate behind {shapes[source][3]} channels, no multiple of 4")
         return [same]
+    if node.kernel == METAL_FUNCTION:
+        raise _RefusedError(f"the Metal function {node.arguments['function'].name}, which has no gradient")
     if node.kernel in _REDUCTIONS and not node.arguments:
         pooling, axis = _REDUCTIONS[node.kernel]
         size = (shapes[node.sources[0]][1], 1) if axis == "H" else (1, shapes[node.sources[0]][2])
