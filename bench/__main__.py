@@ -12,10 +12,32 @@ from typing import Any
 import mpscnn
 from mpscnn.layers import aligned
 
-from . import candidates, contention, gpu, gradients, images, kernels, networks, normalization, reorder, training
+from . import (
+    candidates,
+    contention,
+    functions,
+    gpu,
+    gradients,
+    images,
+    kernels,
+    networks,
+    normalization,
+    reorder,
+    training,
+)
 
 # Of the CPU's device: "gpu" and "candidates" have to be asked for.
-SECTIONS = ["reorder", "kernels", "normalization", "images", "gradients", "networks", "training", "contention"]
+SECTIONS = [
+    "reorder",
+    "kernels",
+    "normalization",
+    "images",
+    "gradients",
+    "functions",
+    "networks",
+    "training",
+    "contention",
+]
 
 
 def _count(text: str) -> int:
@@ -46,6 +68,19 @@ def _print_images(title: str, rows: list[dict[str, Any]]) -> None:
             + (f"{theirs * 1e6:>10.1f} {theirs / ours:>10.2f}" if theirs else f"{'-':>10} {'-':>10}")
             + f" {row['gigabytes']:>7.1f}"
         )
+
+
+def _print_functions(rows: list[dict[str, Any]]) -> None:
+    header = ("Metal function", "image", "ms", "GB/s", "kernel ms", "kernel/ours", "torch ms", "torch/ours")
+    lines = []
+    for row in rows:
+        ours, others = row["seconds"]["function"], (row["seconds"].get(name) for name in ("kernel", "torch"))
+        cells = [
+            text for other in others for text in ((f"{other * 1e3:.2f}", f"{other / ours:.2f}") if other else "--")
+        ]
+        shape = " x ".join(map(str, row["shape"]))
+        lines.append((row["case"], shape, f"{ours * 1e3:.2f}", f"{row['gigabytes']:.2f}", *cells))
+    print(aligned(header, lines, right=6))
 
 
 def _print_networks(rows: list[dict[str, Any]]) -> None:
@@ -141,6 +176,15 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_images(title, results[section])
+    if "functions" in what:
+        try:
+            results["functions"] = functions.run(options.seconds, options.case, options.best)
+        except NotImplementedError as reason:  # no compiler
+            results["functions"] = []
+            print(f"without functions: {reason}", file=sys.stderr)
+        if not options.json:
+            print()
+            _print_functions(results["functions"])
     if "networks" in what:
         results["networks"] = networks.run(options.seconds, options.case, options.plot)
         if not options.json:
