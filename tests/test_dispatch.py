@@ -32,6 +32,7 @@ OF_PROGRAMS = {
     "pixel_copy": "objc_metal_commands",
     "product": "objc_mps_matrix_kernels",
     "random": "objc_mps_matrix_kernels",
+    "strided_copy": "objc_mps_ndarray",
 }
 
 pytestmark = [

@@ -45,7 +45,7 @@ KERNELS = {
     "engine_pooling": "pooling",
     "engine_reduction": "reduction softmax",
 }
-PLACES = ("copy", "pixel_copy")  # of pointwise.hpp
+PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp
 ALTERNATIVES = "conv_product conv_windows conv_stem"  # test_cuda_libraries.py runs each of their kernels
 OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
 # Error of rounding a term's factors to float16, as a multiple of RELATIVE of rows/engine_convolution.py.

@@ -546,6 +546,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(BufferCopy),
     KIND(BufferFill),
     KIND(PixelCopy),
+    KIND(StridedCopy),
     KIND(Correlation),
     KIND(Lanczos),
     KIND(GridSample),
@@ -553,7 +554,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(Random)};
 #undef KIND
 static_assert(
-    std::variant_size_v<Problem> == 38 + 3,
+    std::variant_size_v<Problem> == 39 + 3,
     "a kind of problem is missing; weights, HostTask and functions (tests/test_metal_functions.py) have no rows");
 
 void run(const rows::Row& row, Engine& engine) {

@@ -332,7 +332,109 @@ def pixel_copy_row(seed: int, unit: int = 1) -> Row:
     return row("PixelCopy", f"{seed}, units of {unit}", fields, {"dst.memory": copied})
 
 
+# Of ElementType (engine/problem/copy.hpp), before the complex ones.
+ELEMENT_TYPES = (
+    *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("bool", "unorm8", "unorm16", "float16", "bfloat16", "float32"),
+)
+STORED = {"bool": "uint8", "unorm8": "uint8", "unorm16": "uint16", "bfloat16": "uint16"}
+
+
+def loaded(stored: Array, kind: str) -> Array:
+    """Return the numbers: integers, or float32."""
+    if kind == "bool":
+        return stored != 0
+    if kind.startswith("unorm"):
+        return stored.astype(np.float32) / np.float32(np.iinfo(stored.dtype).max)
+    if kind == "bfloat16":
+        return (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32) if kind == "float16" else stored
+
+
+def converted(value: Array, kind: str) -> Array:
+    """Return the numbers as another type stores them."""
+    stored = np.dtype(STORED.get(kind, kind))
+    if kind == "bool":
+        return (value != 0).astype(stored)
+    real = value.astype(np.float32)
+    if kind.startswith("unorm"):
+        return np.rint(np.clip(real, 0, 1) * np.float32(np.iinfo(stored).max)).astype(stored)
+    if kind == "bfloat16":
+        bits = real.view(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(stored)
+    if stored.kind == "f" or value.dtype.kind != "f":
+        return real.astype(stored) if stored.kind == "f" else value.astype(stored)
+    limits = np.iinfo(stored)
+    inside = np.trunc(np.where(np.isnan(value), 0, value)).astype(np.float64)
+    clamped = np.clip(inside, float(limits.min), np.nextafter(float(limits.max) + 1, 0))
+    return np.where(inside >= float(limits.max), limits.max, clamped.astype(stored)).astype(stored)
+
+
+def strided_copy_row(seed: int, lengths: tuple[int, ...] = ()) -> Row:
+    """Copy an array between types and strides: axes in any order in memory, with gaps, some of them backwards."""
+    rng = np.random.default_rng(320000 + seed)
+    of, to = pick(rng, ELEMENT_TYPES), pick(rng, ELEMENT_TYPES)
+    if chance(rng, 2):
+        to = of
+    lengths = lengths or tuple(whole(rng, 1, 7) for _ in range(whole(rng, 0, 5)))
+
+    def places(element: int, repeats: bool) -> tuple[list[int], int, Array]:
+        """Return strides, the offset of the first element, and the offset of every element."""
+        strides, step = [0] * len(lengths), element
+        offset = element * whole(rng, 0, 5)
+        for axis in rng.permutation(len(lengths)):
+            if repeats and chance(rng, 5):
+                continue
+            strides[axis] = step
+            step = step * lengths[axis] + element * whole(rng, 0, 1) * whole(rng, 0, 3)
+        for axis, length in enumerate(lengths):
+            if chance(rng, 4):
+                offset += strides[axis] * (length - 1)
+                strides[axis] = -strides[axis]
+        index = np.indices(lengths).reshape(len(lengths), -1) if lengths else np.zeros((0, 1), int)
+        return strides, offset, offset + np.array(strides, int) @ index if lengths else np.array([offset])
+
+    stored_of, stored_to = (np.dtype(STORED.get(kind, kind)) for kind in (of, to))
+    src_strides, src_offset, reads = places(stored_of.itemsize, True)
+    dst_strides, dst_offset, writes = places(stored_to.itemsize, False)
+    count = int(reads.max()) // stored_of.itemsize + 3
+    if of in ("float16", "float32", "bfloat16"):
+        values = rng.choice([0.3, 1.0, -2.5, 100.7, 300.2, -0.5, 65000, 0.0], count) * rng.uniform(0.5, 1, count)
+        src = converted(values.astype(np.float32), of)
+    else:
+        limits = np.iinfo(stored_of)
+        low, high = (0, 1) if of == "bool" else (limits.min, limits.max)
+        src = rng.integers(low, high, count, dtype=stored_of, endpoint=True)
+    result = src[reads // stored_of.itemsize]
+    if of != to:
+        with np.errstate(over="ignore"):  # large integers are infinite as float16
+            result = converted(loaded(result, of), to)
+    filled = np.full(int(writes.max()) + stored_to.itemsize + 7, 255, np.uint8)
+    for place, bytes_ in zip(writes, result.view(np.uint8).reshape(-1, stored_to.itemsize), strict=True):
+        filled[place : place + stored_to.itemsize] = bytes_
+    axes = [
+        {"length": length, "src_stride": a, "dst_stride": b}
+        for length, a, b in zip(lengths, src_strides, dst_strides, strict=True)
+    ]
+    fields: dict[str, Any] = {
+        "src": src.view(np.uint8),
+        "src_offset": src_offset,
+        "dst_offset": dst_offset,
+        "src_type": ELEMENT_TYPES.index(of),
+        "dst_type": ELEMENT_TYPES.index(to),
+        "axes": axes,
+    }
+    return row("StridedCopy", f"{of} to {to}, {lengths}, {seed}", fields, {"dst": filled})
+
+
+def strided_copies() -> Iterator[Row]:
+    yield from map(strided_copy_row, range(300))
+    for seed, lengths in enumerate([(101, 67), (33, 5, 70), (64, 64), (300, 300), (3, 1, 200, 65)]):
+        yield from (strided_copy_row(1000 + 10 * seed + i, lengths) for i in range(6))
+
+
 def rows() -> Iterator[Row]:
+    yield from strided_copies()
     yield from map(pixel_copy_row, range(60))
     for seed in range(60, 84):
         yield pixel_copy_row(seed, (2, 4, 8, 16)[seed % 4])

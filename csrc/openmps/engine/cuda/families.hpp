@@ -32,6 +32,7 @@ bool solve(const LossProblem& problem, Work& work);
 bool solve(const BufferCopyProblem& problem, Work& work);
 bool solve(const BufferFillProblem& problem, Work& work);
 bool solve(const PixelCopyProblem& problem, Work& work);
+bool solve(const StridedCopyProblem& problem, Work& work);
 bool solve(const ReshapeProblem& problem, Work& work);
 bool solve(const PadProblem& problem, Work& work);
 bool solve(const PadGradientProblem& problem, Work& work);

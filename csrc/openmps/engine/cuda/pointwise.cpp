@@ -2,10 +2,13 @@
 #include "engine/cuda/kernels/pointwise.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/lanes.hpp"
 #include "engine/shared/dropout.hpp"
+#include "engine/shared/strided.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -269,6 +272,33 @@ const char* run_pixel_copy(const Call<PixelCopyProblem>& call) {
 constexpr Implementation<Call<PixelCopyProblem>> kPixelCopies[] = {{"cuda_pixel_copy", run_pixel_copy}};
 const ImplementationNames kPixelCopyNames(kPixelCopies);
 
+const char* run_strided_copy(const Call<StridedCopyProblem>& call) {
+  const auto& [p, work] = call;
+  const std::vector<CopyAxis> axes = merged_axes(p.axes);
+  pointwise::StridedCopyArgs args{{work.address(*p.src) + p.src_offset}, {work.address(*p.dst) + p.dst_offset}};
+  if (axes.size() > std::size(args.lengths)) return "it has more than 16 axes";
+  args.src_type = p.src_type, args.dst_type = p.dst_type;
+  args.unit = p.src_type == p.dst_type ? static_cast<int>(size_of(p.src_type)) : 0;
+  // Elements of complex numbers are copied by the alignment of the whole number too.
+  std::int64_t count = 1, src_places = static_cast<std::int64_t>(args.src.address),
+               dst_places = static_cast<std::int64_t>(args.dst.address);
+  for (const CopyAxis& axis : axes) {
+    args.lengths[args.axes] = axis.length;
+    args.src_strides[args.axes] = axis.src_stride;
+    args.dst_strides[args.axes++] = axis.dst_stride;
+    count *= axis.length;
+    src_places |= axis.src_stride;
+    dst_places |= axis.dst_stride;
+  }
+  if (src_places % static_cast<std::int64_t>(size_of(p.src_type)) != 0 ||
+      dst_places % static_cast<std::int64_t>(size_of(p.dst_type)) != 0)
+    return "an element is not aligned";
+  work.launch(pointwise::strided_copy, args, count);
+  return nullptr;
+}
+constexpr Implementation<Call<StridedCopyProblem>> kStridedCopies[] = {{"cuda_strided_copy", run_strided_copy}};
+const ImplementationNames kStridedCopyNames(kStridedCopies);
+
 }  // namespace
 
 bool solve(const NeuronProblem& problem, Work& work) {
@@ -297,6 +327,9 @@ bool solve(const BufferFillProblem& problem, Work& work) {
 }
 bool solve(const PixelCopyProblem& problem, Work& work) {
   return try_first("pixel_copy", kPixelCopies, Call<PixelCopyProblem>{problem, work});
+}
+bool solve(const StridedCopyProblem& problem, Work& work) {
+  return try_first("strided_copy", kStridedCopies, Call<StridedCopyProblem>{problem, work});
 }
 
 }  // namespace openmps::cuda

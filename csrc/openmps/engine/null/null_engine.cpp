@@ -8,6 +8,7 @@
 #include "engine/shared/block_allocator.hpp"
 #include "engine/shared/machine.hpp"
 #include "engine/shared/pixels.hpp"
+#include "engine/shared/strided.hpp"
 
 namespace openmps {
 namespace {
@@ -28,7 +29,7 @@ class NullEngine final : public Engine {
   void reset_peak_bytes() override { allocator_.reset_peak_bytes(); }
   void free_cached_bytes() override { allocator_.trim(0); }
 
-  /// Copy bytes between buffers and textures; ignore all other problems.
+  /// Copy between buffers, textures and arrays; ignore all other problems.
   bool try_run(const Problem& problem) override {
     if (const auto* copy = std::get_if<BufferCopyProblem>(&problem))
       std::memmove(copy->dst->data() + copy->dst_offset, copy->src->data() + copy->src_offset, copy->bytes);
@@ -36,6 +37,8 @@ class NullEngine final : public Engine {
       std::memset(fill->dst->data() + fill->offset, fill->value, fill->bytes);
     else if (const auto* pixels = std::get_if<PixelCopyProblem>(&problem))
       copy_pixels(*pixels);
+    else if (const auto* elements = std::get_if<StridedCopyProblem>(&problem))
+      copy_strided(*elements);
     return true;
   }
   void synchronize() override {}

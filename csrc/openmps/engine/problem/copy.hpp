@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
+#include "engine/problem/element_type.hpp"
 #include "engine/problem/fields.hpp"
 
 namespace openmps {
@@ -72,6 +74,37 @@ struct PixelCopyProblem {
     using namespace roles;
     return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("h", &P::h), shape("w", &P::w),
                       shape("bytes", &P::bytes), shape("zeros", &P::zeros));
+  }
+};
+
+/// An axis of a strided copy. Strides in bytes: negative ones are allowed, and 0 in the source.
+struct CopyAxis {
+  std::int64_t length = 1, src_stride = 0, dst_stride = 0;
+
+  static constexpr auto fields() {
+    using P = CopyAxis;
+    using namespace roles;
+    return std::tuple(shape("length", &P::length), shape("src_stride", &P::src_stride),
+                      shape("dst_stride", &P::dst_stride));
+  }
+};
+
+/// Copy of the elements of an array; the offsets are those of the element with all indices 0. No two elements of dst
+/// overlap, and none overlaps src. Types are converted: integers to integers keep their low bits; real numbers to
+/// integers are truncated and clamped, with NaN as 0; unorm numbers are clamped to [0, 1] and rounded to nearest even;
+/// what is not 0 is true; others are rounded to nearest even.
+struct StridedCopyProblem {
+  std::shared_ptr<Memory> src, dst;
+  std::size_t src_offset = 0, dst_offset = 0;  ///< bytes
+  ElementType src_type = ElementType::float32, dst_type = ElementType::float32;
+  std::vector<CopyAxis> axes;  ///< in any order; none: one element
+
+  static constexpr auto fields() {
+    using P = StridedCopyProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), shape("src_offset", &P::src_offset),
+                      shape("dst_offset", &P::dst_offset), shape("src_type", &P::src_type),
+                      shape("dst_type", &P::dst_type), shape("axes", &P::axes));
   }
 };
 

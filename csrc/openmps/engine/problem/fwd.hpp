@@ -18,7 +18,7 @@ using Problem =
                  struct GridSampleProblem, struct ProductProblem, struct RandomProblem, struct ReshapeProblem,
                  struct PadProblem, struct PadGradientProblem, struct DropoutProblem, struct LossProblem,
                  struct OptimizeProblem, struct CopyProblem, struct BufferCopyProblem, struct BufferFillProblem,
-                 struct PixelCopyProblem, struct FunctionProblem, struct HostTask>;
+                 struct PixelCopyProblem, struct StridedCopyProblem, struct FunctionProblem, struct HostTask>;
 
 struct Command;
 

@@ -31,6 +31,7 @@ void run(const CopyProblem& problem);
 void run(const BufferCopyProblem& problem);
 void run(const BufferFillProblem& problem);
 void run(const PixelCopyProblem& problem);
+void run(const StridedCopyProblem& problem);
 
 void fill_bytes(std::byte* dst, std::uint8_t value, std::size_t bytes);
 

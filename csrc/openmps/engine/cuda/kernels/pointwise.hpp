@@ -4,8 +4,10 @@
 
 #include "engine/cuda/kernels/device.hpp"
 #include "engine/cuda/kernels/lanes.hpp"
+#include "engine/problem/element_type.hpp"
 #include "engine/problem/pointwise.hpp"
 #include "engine/shared/arithmetic.hpp"
+#include "engine/shared/elements.hpp"
 #include "engine/shared/philox.hpp"
 #include "engine/shared/results_axis.hpp"
 
@@ -415,6 +417,101 @@ MPSCNN_VALUE_KERNEL(pixel_copy, PixelCopyArgs) {
   unsigned char* const to = args.dst.get() + at.y * args.dst_row + at.x * args.dst_pixel + at.k * args.unit;
   switch (args.unit) {
     case 16: copy_unit<16>(from, to); break;
+    case 8: copy_unit<8>(from, to); break;
+    case 4: copy_unit<4>(from, to); break;
+    case 2: copy_unit<2>(from, to); break;
+    default: copy_unit<1>(from, to);
+  }
+}
+
+/// An element of any type: a real number or an integer.
+struct Number {
+  bool is_real = false;
+  bool is_unsigned = false;  ///< `integer` is a std::uint64_t
+  float real = 0.0f;
+  i64 integer = 0;
+};
+
+template <class T>
+MPSCNN_HOST_DEVICE T element_at(const unsigned char* from) {
+  return *reinterpret_cast<const T*>(from);
+}
+
+MPSCNN_HOST_DEVICE Number real_number(float value) { return {true, false, value, 0}; }
+MPSCNN_HOST_DEVICE Number whole_number(i64 value) { return {false, false, 0.0f, value}; }
+
+MPSCNN_HOST_DEVICE Number load_number(ElementType type, const unsigned char* from) {
+  switch (type) {
+    case ElementType::uint8: return whole_number(*from);
+    case ElementType::uint16: return whole_number(element_at<std::uint16_t>(from));
+    case ElementType::uint32: return whole_number(element_at<std::uint32_t>(from));
+    case ElementType::uint64: return Number{false, true, 0.0f, element_at<i64>(from)};
+    case ElementType::int8: return whole_number(element_at<std::int8_t>(from));
+    case ElementType::int16: return whole_number(element_at<std::int16_t>(from));
+    case ElementType::int32: return whole_number(element_at<std::int32_t>(from));
+    case ElementType::int64: return whole_number(element_at<i64>(from));
+    case ElementType::boolean: return whole_number(*from != 0);
+    case ElementType::unorm8: return real_number(unorm_to_float(*from, 255.0f));
+    case ElementType::unorm16: return real_number(unorm_to_float(element_at<std::uint16_t>(from), 65535.0f));
+    case ElementType::float16: return real_number(half_value(element_at<std::uint16_t>(from)));
+    case ElementType::bfloat16: return real_number(bfloat_to_float(element_at<std::uint16_t>(from)));
+    default: return real_number(element_at<float>(from));
+  }
+}
+
+template <class T>
+MPSCNN_HOST_DEVICE void put_element(unsigned char* to, T value) {
+  *reinterpret_cast<T*>(to) = value;
+}
+template <class T>
+MPSCNN_HOST_DEVICE void put_integer(unsigned char* to, const Number& number, T min, T max) {
+  put_element(to, number.is_real ? float_to_integer(number.real, min, max) : static_cast<T>(number.integer));
+}
+
+MPSCNN_HOST_DEVICE void store_number(ElementType type, unsigned char* to, const Number& number) {
+  using std::int16_t, std::int32_t, std::int8_t, std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+  const float real = number.is_real       ? number.real
+                     : number.is_unsigned ? static_cast<float>(static_cast<uint64_t>(number.integer))
+                                          : static_cast<float>(number.integer);
+  constexpr i64 kMin64 = -0x7fffffffffffffff - 1;
+  switch (type) {
+    case ElementType::uint8: return put_integer<uint8_t>(to, number, 0, 0xff);
+    case ElementType::uint16: return put_integer<uint16_t>(to, number, 0, 0xffff);
+    case ElementType::uint32: return put_integer<uint32_t>(to, number, 0, 0xffffffff);
+    case ElementType::uint64: return put_integer<uint64_t>(to, number, 0, 0xffffffffffffffff);
+    case ElementType::int8: return put_integer<int8_t>(to, number, -0x80, 0x7f);
+    case ElementType::int16: return put_integer<int16_t>(to, number, -0x8000, 0x7fff);
+    case ElementType::int32: return put_integer<int32_t>(to, number, -0x7fffffff - 1, 0x7fffffff);
+    case ElementType::int64: return put_integer<i64>(to, number, kMin64, 0x7fffffffffffffff);
+    case ElementType::boolean: return put_element<uint8_t>(to, number.is_real ? real != 0.0f : number.integer != 0);
+    case ElementType::unorm8: return put_element(to, static_cast<uint8_t>(float_to_unorm(real, 255.0f)));
+    case ElementType::unorm16: return put_element(to, static_cast<uint16_t>(float_to_unorm(real, 65535.0f)));
+    case ElementType::float16: return put_element(to, half_bits(real));
+    case ElementType::bfloat16: return put_element(to, float_to_bfloat(real));
+    default: return put_element(to, real);
+  }
+}
+
+struct StridedCopyArgs {
+  Pointer<unsigned char> src, dst;
+  ElementType src_type = ElementType::float32, dst_type = ElementType::float32;
+  int unit = 0;  ///< bytes of an element if the types are the same, otherwise 0
+  int axes = 0;
+  i64 lengths[16] = {}, src_strides[16] = {}, dst_strides[16] = {};  ///< strides in bytes
+};
+
+MPSCNN_VALUE_KERNEL(strided_copy, StridedCopyArgs) {
+  const unsigned char* from = args.src.get();
+  unsigned char* to = args.dst.get();
+  i64 rest = index;
+  for (int i = 0; i < args.axes; ++i) {
+    const i64 at = rest % args.lengths[i];
+    rest /= args.lengths[i];
+    from += at * args.src_strides[i];
+    to += at * args.dst_strides[i];
+  }
+  switch (args.unit) {
+    case 0: store_number(args.dst_type, to, load_number(args.src_type, from)); break;
     case 8: copy_unit<8>(from, to); break;
     case 4: copy_unit<4>(from, to); break;
     case 2: copy_unit<2>(from, to); break;
