@@ -254,3 +254,28 @@ def test_threadgroup_memory() -> None:
     x.numpy("float32")[...] = np.arange(64)
     f(x, 4 * 64, grid=(64,), threadgroup=(64,))
     np.testing.assert_array_equal(x.numpy("float32"), np.arange(64)[::-1])
+
+
+@pytest.mark.parametrize("fast_math", [True, False])
+@pytest.mark.parametrize(("kind", "dtype"), [("float4", "float32"), ("float3", "float32"), ("half4", "float16")])
+def test_exponentials_of_vectors(kind: str, dtype: str, fast_math: bool) -> None:
+    """To one rounding in float32, also where results are subnormal, infinite or NaN."""
+    packed = kind.replace("float3", "packed_float3")
+    source = HEAD + (
+        f"kernel void e(device const {packed}* x [[buffer(0)]], device {packed}* y [[buffer(1)]],"
+        f" uint i [[thread_position_in_grid]]) {{ y[i] = exp({kind}(x[i])); }}"
+    )
+    special = [0, -0.0, np.inf, -np.inf, np.nan, 88.7228, 88.7229, 1e30, -1e30, -87.4, -103.9, -104.5]
+    with np.errstate(over="ignore"):
+        x = np.concatenate([np.linspace(-106, 90, 120000), special]).astype(dtype)
+        expected = np.exp(x.astype(np.float64))
+        rounded = expected.astype(np.float32).astype(dtype)
+    lanes = int(kind[-1])
+    y = mpscnn.Buffer(x.nbytes)
+    mpscnn.metal_function(source, "e", fast_math=fast_math)(x, y, grid=(x.size // lanes,))
+    got = y.numpy(dtype)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(rounded))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(rounded))
+    finite = np.isfinite(rounded)
+    step = np.spacing(np.abs(rounded[finite]))
+    assert np.all(np.abs(got[finite].astype(np.float64) - expected[finite]) <= 0.51 * step)

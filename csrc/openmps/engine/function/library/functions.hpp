@@ -67,7 +67,43 @@ OPENMPS_REAL_1(ceil, OPENMPS_MATH(ceilf)(x))
 OPENMPS_REAL_1(cos, OPENMPS_MATH(cosf)(x))
 OPENMPS_REAL_1(cosh, OPENMPS_MATH(coshf)(x))
 OPENMPS_REAL_1(cospi, OPENMPS_MATH(cosf)(x * 3.14159265358979323846f))
-OPENMPS_REAL_1(exp, OPENMPS_MATH(expf)(x))
+#if !OPENMPS_ON_GPU
+/// Replace four values by their exponentials, together: a call of the C library takes one. In double, so that only the
+/// rounding to float counts. Beyond +-200 the results are infinite or 0 in float.
+OPENMPS_INLINE void openmps_exp_of_four(float (&x)[4]) {
+  using Doubles = double __attribute__((vector_size(32)));
+  using Longs = long __attribute__((vector_size(32)));
+  using Ints = int __attribute__((vector_size(16)));
+  const Doubles zero = {}, limit = zero + 200.0, half = zero + 0.5;
+  Doubles d = {x[0], x[1], x[2], x[3]};
+  d = d != d ? zero : d < -limit ? -limit : d > limit ? limit : d;  // a NaN is put back in the end
+  const Doubles quotient = d * 1.4426950408889634;                  // log2(e)
+  const Ints k = __builtin_convertvector(quotient + (quotient < zero ? -half : half), Ints);
+  const Doubles r = d - __builtin_convertvector(k, Doubles) * 0.6931471805599453;
+  // The series of e^r to r^8: the next term is at most 2e-10, since |r| <= ln(2) / 2.
+  Doubles sum = zero + 1.0 / 40320.0;
+  const double factors[] = {1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0};
+  for (const double factor : factors) sum = sum * r + factor;
+  const Longs bits = (__builtin_convertvector(k, Longs) + 1023) << 52;  // of 2^k
+  Doubles scale;
+  OPENMPS_COPY(&scale, &bits, sizeof scale);
+  const Doubles result = sum * scale;
+  for (int i = 0; i < 4; ++i) x[i] = x[i] == x[i] ? static_cast<float>(result[i]) : x[i];
+}
+#endif
+template <class A, OPENMPS_VALUES(A)>
+OPENMPS_INLINE auto exp(const A& a) {
+#if !OPENMPS_ON_GPU
+  if constexpr (openmps_shape<A>::kCount == 3 || openmps_shape<A>::kCount == 4) {
+    float values[4] = {};
+    for (int i = 0; i < openmps_shape<A>::kCount; ++i) values[i] = static_cast<float>(a.at(i));
+    openmps_exp_of_four(values);
+    int i = 0;
+    return openmps_map<float, OPENMPS_REAL(A)>([&](float) { return values[i++]; }, a);
+  }
+#endif
+  return openmps_map<float, OPENMPS_REAL(A)>([](float x) { return OPENMPS_MATH(expf)(x); }, a);
+}
 OPENMPS_REAL_1(exp2, OPENMPS_MATH(exp2f)(x))
 OPENMPS_REAL_1(exp10, OPENMPS_MATH(powf)(10.0f, x))
 OPENMPS_REAL_1(fabs, OPENMPS_MATH(fabsf)(x))
