@@ -99,7 +99,7 @@ def test_encode_between_kernels() -> None:
     with mpscnn.CommandBuffer() as commands:
         x = scale.encode(commands, mpscnn.Image.from_array(pixels), temporary=True)
         result, more, states = graph.encode(commands, x)
-        with pytest.raises(RuntimeError, match="not been committed|not completed|written|complete"):
+        with pytest.raises(RuntimeError, match=r"not been committed|not completed|written|complete"):
             result.numpy()
         y = tanh.encode(commands, result)
     assert (more, states) == ((), ())
