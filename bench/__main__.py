@@ -18,6 +18,7 @@ from . import (
     functions,
     gpu,
     gradients,
+    graphs,
     images,
     kernels,
     networks,
@@ -35,6 +36,7 @@ SECTIONS = [
     "gradients",
     "functions",
     "networks",
+    "graphs",
     "training",
     "contention",
 ]
@@ -102,6 +104,18 @@ def _print_networks(rows: list[dict[str, Any]]) -> None:
     print(aligned(header, lines, right=5))
     for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
         print(f"without {name}: {reason}")
+
+
+def _print_graphs(rows: list[dict[str, Any]]) -> None:
+    header = ("network", "kernels", "MPSNNGraph ms", "Network ms", "ratio", "encode us", "Network's", "ratio")
+    lines = []
+    for row in rows:
+        cells = []
+        for key, unit in (("seconds", 1e3), ("encode", 1e6)):
+            graph, network = (row[key][name] for name in ("graph", "network"))
+            cells += [f"{graph * unit:.2f}", f"{network * unit:.2f}", f"{network / graph:.2f}"]
+        lines.append((row["case"], str(row["kernels"]), *cells))
+    print(aligned(header, lines, right=7))
 
 
 def _print_training(rows: list[dict[str, Any]]) -> None:
@@ -190,6 +204,14 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_networks(results["networks"])
+    if "graphs" in what:
+        try:
+            results["graphs"] = graphs.run(options.seconds, options.case, options.best)
+        except ModuleNotFoundError:  # PyTorch
+            results["graphs"] = []
+        if not options.json:
+            print()
+            _print_graphs(results["graphs"])
     if "training" in what:
         try:
             results["training"] = training.run(options.seconds, options.case, options.batch)

@@ -111,3 +111,19 @@ def test_results_that_differ_are_not_timed(networks: Any, monkeypatch: pytest.Mo
     ):
         networks.run(0.0)
     assert timed == []
+
+
+def test_graphs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A network as a graph of nodes beside the network."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, graphs
+
+    monkeypatch.setattr(graphs, "SHAPE", (3, 64, 64))
+    assert __main__.main(["graphs", "--seconds", "0.01", "--case", "mobilenet", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["graphs"]
+    assert row["case"] == "mobilenet_v2"
+    for times in (row["seconds"], row["encode"]):
+        assert times.keys() == {"graph", "network"}
+        assert min(times.values()) > 0
+    assert __main__.main(["graphs", "--seconds", "0.01", "--case", "mobilenet"]) == 0
+    assert len(capsys.readouterr().out.splitlines()[-1].split()) == 8
