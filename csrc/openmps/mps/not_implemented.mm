@@ -27,14 +27,6 @@ namespace {
     + (void)forwardInvocation:(NSInvocation *)invocation { raise_not_implemented(@#NAME); }       \
     @end
 
-OPENMPS_NOT_IMPLEMENTED(MPSGRUDescriptor)
-OPENMPS_NOT_IMPLEMENTED(MPSLSTMDescriptor)
 OPENMPS_NOT_IMPLEMENTED(MPSPredicate)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNDescriptor)
 OPENMPS_NOT_IMPLEMENTED(MPSRNNImageInferenceLayer)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNMatrixInferenceLayer)
 OPENMPS_NOT_IMPLEMENTED(MPSRNNMatrixTrainingLayer)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNMatrixTrainingState)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNRecurrentImageState)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNRecurrentMatrixState)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNSingleGateDescriptor)
