@@ -355,8 +355,8 @@ void test_padding_that_excludes_edges() {
 }
 
 void test_missing_classes_and_methods() {
-  check_raises("a class", kMissing, "MPSRNNImageInferenceLayer",
-               [] { [[(id)[MPSRNNImageInferenceLayer alloc] initWithDevice:device] autorelease]; });
+  check_raises("a class", kMissing, "MPSPredicate",
+               [] { [[(id)[MPSPredicate alloc] initWithDevice:device] autorelease]; });
   check_raises("a method", kMissing, "newSharedTextureWithDescriptor",
                [] { [device newSharedTextureWithDescriptor:[[MTLTextureDescriptor new] autorelease]]; });
 }

@@ -28,4 +28,3 @@ namespace {
     @end
 
 OPENMPS_NOT_IMPLEMENTED(MPSPredicate)
-OPENMPS_NOT_IMPLEMENTED(MPSRNNImageInferenceLayer)
