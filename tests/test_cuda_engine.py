@@ -26,6 +26,7 @@ PROGRAMS = (
     *(f"cpp_engine_{name}" for name in ("plans", "threads", "values", "dropout", "convolution")),
     "objc_metal_commands",
     "objc_metal_resources",
+    "objc_mps_rnn",
 )
 FILES = ("test_images.py", "test_loss.py", "test_optimizer.py", "network/test_network.py")
 

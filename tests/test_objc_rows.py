@@ -8,6 +8,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from rows import (
     objc_matrices,
     objc_optimizers,
     objc_places,
+    objc_recurrent,
 )
 from rows.row_file import Row, write
 from support import only_openmps
@@ -39,13 +41,14 @@ pytestmark = [
 ]
 
 
-def run(rows: list[Row], folder: Path) -> None:
+def run(rows: list[Row], folder: Path, **environment: str) -> None:
     assert FOLDER is not None
     assert rows
     file = folder / "rows"
     write(file, rows)
     program = ROOT / FOLDER / "objc_rows"
-    result = subprocess.run([program, file], capture_output=True, text=True, timeout=1800)
+    environment = {**os.environ, **environment}
+    result = subprocess.run([program, file], capture_output=True, text=True, timeout=1800, env=environment)
     assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
     passed = int(result.stdout.split()[-4])
     assert passed >= 3 * len(rows), result.stdout[-400:]
@@ -93,6 +96,20 @@ def test_places(tmp_path: Path) -> None:
     run(list(objc_places.rows()), tmp_path)
 
 
+@pytest.mark.parametrize("part", objc_recurrent.PARTS, ids=lambda part: part.__name__)
+def test_recurrent_layers(part: Callable[[], Iterator[Row]], tmp_path: Path) -> None:
+    run(list(part()), tmp_path)
+
+
+@pytest.mark.parametrize("engine", ["split", "cuda-host"])
+def test_recurrent_layers_on_other_engines(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Without the CPU engine on cuda-host: all their problems have kernels."""
+    if engine == "cuda-host":
+        request.getfixturevalue("cuda_host")
+    rows = [row for part in objc_recurrent.PARTS if part is not objc_recurrent.large for row in part()]
+    run(rows, tmp_path, MPSCNN_ENGINE=engine, MPSCNN_CUDA_FALLBACK="0")
+
+
 def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
     """For every kind of row, the program fails if a number is changed."""
     assert FOLDER is not None
@@ -107,9 +124,10 @@ def test_a_wrong_value_is_seen(tmp_path: Path) -> None:
         list(objc_filters.rows()),
         list(objc_matrices.rows()),
         list(objc_places.rows()),
+        *(list(part()) for part in objc_recurrent.PARTS if part is not objc_recurrent.large),
     ):
         row = all_rows[0]
-        key = next(key for key in row.arrays if key in ("expected", "gradient") or key.startswith("after."))
+        key = next(key for key in row.arrays if key in ("expected", "gradient", "y0") or key.startswith("after."))
         row.arrays[key] = row.arrays[key].copy()
         row.arrays[key].flat[-1] += 0.125
         write(tmp_path / "rows", [row])

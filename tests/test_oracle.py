@@ -14,7 +14,12 @@ import torch.nn.functional as F  # noqa: N812
 from cases import Case, all_cases, make
 from oracle import MPSCNNConvolution as conv  # noqa: N813
 from oracle import MPSCNNNeuron as neuron  # noqa: N813
-from oracle import compare, padding, torch_others
+from oracle import (
+    MPSRNNLayer,
+    compare,
+    padding,
+    torch_others,
+)
 from oracle.expected import expected
 from oracle.torch_reference import reference
 
@@ -303,3 +308,47 @@ def test_bounds_are_tight(case: Case) -> None:
     if dtype != "float32" or case.tolerance.reason != "default" or not finite.any():
         pytest.skip("a coarser result")
     assert compare.wrong(right.value * 1.001, right.value, right.bound)[finite].mean() > 0.5
+
+
+def recurrent_layer(kind: str, theirs: torch.nn.RNNBase) -> MPSRNNLayer.Layer:
+    """Return the layer with PyTorch's weights."""
+    gates = {"single": ("",), "lstm": ("inputGate", "forgetGate", "cellGate", "outputGate")}
+    gates["gru"] = ("recurrentGate", "inputGate", "outputGate")
+    layer = MPSRNNLayer.Layer(kind, theirs.input_size, theirs.hidden_size)
+    parts = [part.detach().double().chunk(len(gates[kind])) for part in theirs.parameters()]
+    for gate, w, u, bias, more in zip(gates[kind], *parts, strict=True):
+        inputs = f"{gate}InputWeights" if gate else "inputWeights"
+        layer.weights[inputs] = w[:, None, None]
+        layer.weights[f"{gate}RecurrentWeights" if gate else "recurrentWeights"] = u[:, None, None]
+        layer.biases[inputs] = bias + more
+        is_tanh = gate in ("", "cellGate") or (kind, gate) == ("gru", "outputGate")
+        layer.neurons[inputs] = ("tanh", 1, 1, 0) if is_tanh else ("sigmoid", 0, 0, 0)
+    return layer
+
+
+@pytest.mark.parametrize("kind", ["single", "lstm", "gru"])
+@pytest.mark.parametrize(("inputs", "outputs", "steps"), [(3, 5, 4), (260, 512, 64)])
+def test_recurrent_layers(kind: str, inputs: int, outputs: int, steps: int, rng) -> None:
+    """Outputs, states and gradients of PyTorch's layers, which the formulas of the oracle give."""
+    theirs = {"single": torch.nn.RNN, "lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind](inputs, outputs).double()
+    if kind == "gru":  # PyTorch multiplies by the reset gate after the product: the same if that is diagonal
+        with torch.no_grad():
+            theirs.weight_hh_l0[2 * outputs :] *= torch.eye(outputs)
+            theirs.bias_hh_l0[2 * outputs :] = 0
+    x = torch.from_numpy(rng.normal(size=(steps, 2, inputs))).requires_grad_()
+    weight = torch.from_numpy(rng.normal(size=(steps, 2, outputs)))
+    value, last = theirs(x)
+    (value * weight).sum().backward()
+    expected, x.grad = x.grad, None
+    ys, states = MPSRNNLayer.sequence([recurrent_layer(kind, theirs)], list(x))
+    sum((y * w).sum() for y, w in zip(ys, weight, strict=True)).backward()
+    assert torch.allclose(torch.stack(ys), value, rtol=1e-11, atol=1e-11)
+    for ours, other in zip(states[-1][0], last if kind == "lstm" else (last,), strict=False):
+        assert torch.allclose(ours, other[0], rtol=1e-11, atol=1e-11)
+    assert torch.allclose(x.grad, expected, rtol=1e-11, atol=1e-11)
+    # NumPy computes the same.
+    layer = recurrent_layer(kind, theirs)
+    for values in (layer.weights, layer.biases):
+        values.update({name: value.numpy() for name, value in values.items()})
+    with_numpy = MPSRNNLayer.sequence([layer], list(x.detach().numpy()))[0]
+    assert np.allclose(np.stack(with_numpy), value.detach().numpy(), rtol=1e-11, atol=1e-11)

@@ -6,6 +6,7 @@
 
 #import "row_calls.hh"
 #import "row_forms.hh"
+#import "row_recurrent.hh"
 
 namespace {
 
@@ -13,7 +14,9 @@ void run_row(const Row &row) {
   NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
   const int before = passed + failed;
   @try {
-    if (!setting(row, "call").empty())
+    if (!setting(row, "recurrent").empty())
+      for (const bool twin : {false, true}) run_recurrent(row, twin);
+    else if (!setting(row, "call").empty())
       for (int twin = 0; twin < (flag(row, "no_twin") ? 1 : 2); ++twin) run_call(row, twin != 0);
     else if (array(row, "gradient") != nullptr)
       run_gradient(row);
