@@ -801,6 +801,42 @@ void test_gradient_without_recurrent_weights() {
         "gradients of the recurrent input");
 }
 
+/// With a p-norm, the derivative of (1 - z ^ p) ^ (1 / p) is infinite where the gate z is rounded to 1.
+void test_saturated_gates() {
+  MPSGRUDescriptor *descriptor = [MPSGRUDescriptor createGRUDescriptorWithInputFeatureChannels:3 outputFeatureChannels:4];
+  TestSource *input = source_of(3, 4);
+  input->bias.assign(4, 40);
+  [descriptor setInputGateInputWeights:input];
+  [descriptor setOutputGateInputWeights:source_of(3, 4, 7)];
+  [descriptor setGatePnormValue:2];
+  Matrices *weights = [NSMutableArray array], *gradients = [NSMutableArray array];
+  MPSRNNMatrixTrainingLayer *layer = trainable(descriptor, weights);
+  [layer createWeightGradientMatrices:gradients dataType:MPSDataTypeFloat32];
+  NSMutableArray *training = [NSMutableArray array];
+  MPSMatrix *bias = matrix(4, 1);
+  id<MTLCommandBuffer> buffer = command_buffer();
+  [layer encodeForwardSequenceToCommandBuffer:buffer
+                               sourceMatrices:matrices({2}, 3)
+                          destinationMatrices:matrices({2}, 4)
+                               trainingStates:training
+                                      weights:weights];
+  [layer encodeGradientSequenceToCommandBuffer:buffer
+                                forwardSources:matrices({2}, 3)
+                               sourceGradients:matrices({2}, 4)
+                          destinationGradients:nil
+                               weightGradients:gradients
+                                trainingStates:training
+                                       weights:weights];
+  [layer encodeCopyWeightsToCommandBuffer:buffer
+                                  weights:gradients
+                                 matrixId:MPSRNNMatrixIdGRUInputGateBiasTerms
+                                   matrix:bias
+                  copyFromWeightsToMatrix:YES
+                             matrixOffset:{0, 0, 0}];
+  run(buffer);
+  for (const float value : values_of(bias)) check(std::fabs(value) < 1e-3f, "the gradient of a saturated gate");
+}
+
 }  // namespace
 
 int main() {
@@ -808,5 +844,5 @@ int main() {
   return run_tests({test_descriptors, test_data_sources, test_properties, test_refused_sequences, test_states,
                     test_temporary_sources, test_lifetimes, test_refused_directions, test_images, test_edges,
                     test_training_properties, test_weight_matrices, test_copies_of_weights, test_refused_training,
-                    test_temporary_gradients, test_gradient_without_recurrent_weights});
+                    test_temporary_gradients, test_gradient_without_recurrent_weights, test_saturated_gates});
 }

@@ -29,6 +29,8 @@ class CellCommands {
   }
   /// dst += a * b, through a new matrix.
   void add_product(const ImageView &a, const ImageView &b, const ImageView &dst) const;
+  /// dst = the values of src, at most `max`.
+  void limit(const ImageView &src, float max, const ImageView &dst) const;
   /// dst = neuron(src); dst may be src.
   void activate(const Neuron &neuron, const ImageView &src, const ImageView &dst) const;
   /// dst = diff * neuron'(src); dst is none of them.

@@ -84,6 +84,15 @@ void CellCommands::add_product(const ImageView &a, const ImageView &b, const Ima
   add(product, dst);
 }
 
+void CellCommands::limit(const ImageView &src, float max, const ImageView &dst) const {
+  BinaryProblem problem;
+  problem.src0 = problem.src1 = operand_of(src, dst.w);
+  problem.dst = dst;
+  problem.function.scale1 = 0;
+  problem.function.max = max;
+  append(problem);
+}
+
 void CellCommands::activate(const Neuron &neuron, const ImageView &src, const ImageView &dst) const {
   if (neuron.type != NeuronType::none)
     append(NeuronProblem{src, dst, neuron});

@@ -125,8 +125,10 @@ class StepGradient {
   /// diff_z += gradient of z by way of keep.
   void add_keep(const ImageView &diff_keep, const ImageView &z, const ImageView &diff_z) const {
     if (cell_.p_norm == 1) return commands_.combine(BinaryOperation::subtract, diff_z, diff_keep, diff_z);
-    const ImageView diff_power = matrix(), diff = matrix();
-    commands_.activate_gradient(keep_neuron(cell_), diff_keep, step_.power, diff_power);
+    const ImageView power = matrix(), diff_power = matrix(), diff = matrix();
+    // At 1 the derivative is infinite, and that of the gate, which goes to 0 faster, would not be multiplied by it.
+    commands_.limit(step_.power, 1 - 0x1p-24f, power);
+    commands_.activate_gradient(keep_neuron(cell_), diff_keep, power, diff_power);
     commands_.activate_gradient(power_neuron(cell_), diff_power, z, diff);
     commands_.add(diff, diff_z);
   }
