@@ -8,8 +8,10 @@
 
 #include <mpscnn/graph_object.hpp>
 
+#include "core/kernel/padding_policy.hh"
+
 /// Padding in pixels, as in PyTorch.
-@interface PyMPSPixelPadding : NSObject <MPSNNPadding> {
+@interface PyMPSPixelPadding : PyMPSPadding {
  @private
   mpscnn::PixelPadding pixels_;
 }
@@ -17,7 +19,7 @@
 @end
 
 /// A policy of the program's.
-@interface PyMPSGraphPadding : NSObject <MPSNNPadding> {
+@interface PyMPSGraphPadding : PyMPSPadding {
  @private
   std::shared_ptr<mpscnn::GraphPadding> policy_;
   MPSNNPaddingMethod method_;

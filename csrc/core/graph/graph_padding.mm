@@ -152,22 +152,6 @@ using mpscnn::GraphScope;
   return inDescriptor;
 }
 
-+ (BOOL)supportsSecureCoding {
-  return YES;
-}
-
-/// Nodes are not archived.
-- (void)encodeWithCoder:(NSCoder *)coder {
-  (void)coder;
-  [NSException raise:NSInvalidArgumentException format:@"A padding policy of a node cannot be archived."];
-}
-
-- (instancetype)initWithCoder:(NSCoder *)coder {
-  (void)coder;
-  [self release];
-  return nil;
-}
-
 @end
 
 @implementation PyMPSGraphPadding
@@ -208,22 +192,6 @@ using mpscnn::GraphScope;
   });
   if (!answered) inDescriptor.height = inDescriptor.width = 1;  // any size that MPS accepts; it is not used
   return inDescriptor;
-}
-
-+ (BOOL)supportsSecureCoding {
-  return YES;
-}
-
-/// Nodes are not archived.
-- (void)encodeWithCoder:(NSCoder *)coder {
-  (void)coder;
-  [NSException raise:NSInvalidArgumentException format:@"A padding policy of a node cannot be archived."];
-}
-
-- (instancetype)initWithCoder:(NSCoder *)coder {
-  (void)coder;
-  [self release];
-  return nil;
 }
 
 @end

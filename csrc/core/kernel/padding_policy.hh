@@ -10,7 +10,11 @@
 
 #include "core/kernel/guarded_policy.hpp"
 
-@interface PyMPSCallersPadding : NSObject <MPSNNPadding> {
+/// Base class of all policies: none can be archived.
+@interface PyMPSPadding : NSObject <MPSNNPadding>
+@end
+
+@interface PyMPSCallersPadding : PyMPSPadding {
  @private
   std::shared_ptr<mpscnn::GuardedPolicy> policy_;
 }

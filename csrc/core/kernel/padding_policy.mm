@@ -102,6 +102,30 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
 
 }  // namespace mpscnn
 
+@implementation PyMPSPadding
+
+- (MPSNNPaddingMethod)paddingMethod {
+  return MPSNNPaddingMethodCustom;
+}
+
++ (BOOL)supportsSecureCoding {
+  return YES;
+}
+
+/// An archived kernel does not hold the policy, see PaddingScope, and nodes are not archived.
+- (void)encodeWithCoder:(NSCoder *)coder {
+  (void)coder;
+  [NSException raise:NSInvalidArgumentException format:@"A padding policy of the caller's cannot be archived."];
+}
+
+- (instancetype)initWithCoder:(NSCoder *)coder {
+  (void)coder;
+  [self release];
+  return nil;
+}
+
+@end
+
 @implementation PyMPSCallersPadding
 
 - (instancetype)initWithGuardedPolicy:(std::shared_ptr<mpscnn::GuardedPolicy>)policy {
@@ -140,22 +164,6 @@ ImageShape ask_policy(const std::shared_ptr<GuardedPolicy> &policy, Kernel &kern
     static_cast<MPSCNNKernel *>(kernel).offset = {.x = x, .y = y, .z = 0};
   }
   return inDescriptor;
-}
-
-+ (BOOL)supportsSecureCoding {
-  return YES;
-}
-
-/// An archived kernel does not hold the policy: see PaddingScope.
-- (void)encodeWithCoder:(NSCoder *)coder {
-  (void)coder;
-  [NSException raise:NSInvalidArgumentException format:@"A padding policy of the caller's cannot be archived."];
-}
-
-- (instancetype)initWithCoder:(NSCoder *)coder {
-  (void)coder;
-  [self release];
-  return nil;
 }
 
 @end

@@ -22,7 +22,8 @@ struct OpenMPSMemoryCheck {
 - (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count;
 @end
 
-/// What all encoders have. A command buffer refuses to commit until its encoder has ended, as under Metal's validation.
+/// The common part of all encoders. A command buffer refuses to commit until its encoder has ended, as under Metal's
+/// validation.
 @interface MTLCommandEncoderOnEngine : NSObject <MTLCommandEncoder> {
  @public
   openmps::Ref<MTLCommandBufferOnEngine *> _buffer;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What blit and compute encoders have in common [MTLCommandEncoder.h].
+// The common part of blit and compute encoders [MTLCommandEncoder.h].
 
 #import "metal/MTLCommandBufferOnEngine.hh"
 

@@ -96,7 +96,7 @@ struct Graph : KernelState {
   void did_copy(id<OpenMPSDevice> device) override;
 };
 
-/// What one encode passes to the graph. A single image is a batch of one, which may have several images.
+/// The arguments of one encode. A single image is a batch of one, which may have several images.
 struct GraphInputs {
   NSArray<MPSImageBatch *> *images;
   NSArray<MPSStateBatch *> *states;

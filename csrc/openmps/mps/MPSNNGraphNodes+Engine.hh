@@ -26,7 +26,7 @@ struct NodeClasses {
   Class kernel = Nil, gradient_kernel = Nil, gradient_node = Nil;
 };
 
-/// What a node knows of its graph when it makes its operation.
+/// The graph around a node, while it makes its operation.
 struct Building {
   id<MTLDevice> device;
   bool result_is_needed = true;

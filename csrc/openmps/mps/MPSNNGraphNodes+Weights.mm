@@ -11,7 +11,7 @@ using openmps::init_node;
 namespace openmps {
 namespace {
 
-/// What updates a data source after its gradients have been encoded.
+/// The side that updates a data source after its gradients have been encoded.
 enum class Update : std::uint8_t { none, cpu, gpu };
 
 /// The parameters of trainable filters. A data source without the method of the node's style is not updated.

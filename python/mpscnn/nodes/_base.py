@@ -455,7 +455,7 @@ def _destination(
 
 
 class _Window:
-    """What a padding policy may read of a kernel of a graph."""
+    """The properties of a graph's kernel that a padding policy may read."""
 
     def __init__(self, kernel_size: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> None:
         self.kernel_size, self.stride, self.dilation = kernel_size, stride, dilation

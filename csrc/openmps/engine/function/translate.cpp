@@ -49,7 +49,7 @@ Token made(const char* text, int line) {
   return token;
 }
 
-/// Return the lanes that a swizzle names, "0,1"; nothing if the name is no swizzle of two to four letters.
+/// Return the lanes that a swizzle names, "0,1"; nullopt unless it has two to four of their letters.
 std::optional<std::string> lanes_of(const std::string& name) {
   if (name.size() < 2 || name.size() > 4) return std::nullopt;
   for (const std::string letters : {"xyzw", "rgba"}) {
