@@ -217,8 +217,13 @@ constexpr OPENMPS_INLINE auto openmps_element(const A& a, int i) {
     return a;
 }
 
-#if defined(__F16C__)
+// Versions of clang lack one of these functions, and g++ before 10 the question.
+#if defined(__F16C__) && defined(__has_builtin)
+#if __has_builtin(__builtin_ia32_vcvtph2ps) && __has_builtin(__builtin_ia32_vcvtps2ph)
 #define OPENMPS_CONVERTS_FOUR 1
+#endif
+#endif
+#ifdef OPENMPS_CONVERTS_FOUR
 /// Four halves as floats and back, by one instruction. Compilers convert _Float16 one by one.
 using openmps_v4sf = float __attribute__((vector_size(16)));
 using openmps_v8hi = short __attribute__((vector_size(16)));
