@@ -12,15 +12,16 @@ import numpy as np
 
 import mpscnn
 
-from .networks import SHAPE, _module
+from . import networks
 from .timing import Prepared, interleaved, interleaved_prepared
 
+SHAPE = networks.SHAPE
 NETWORKS = ("resnet50", "mobilenet_v2", "densenet121")
 
 
 def _row(name: str, seconds: float, best: bool) -> dict[str, Any]:
     x = np.random.default_rng(0).standard_normal((1, *SHAPE), np.float32)
-    network = mpscnn.load(_module(name), input_shapes=x.shape)
+    network = mpscnn.load(networks._module(name), input_shapes=x.shape)
     network.input_layout = "NHWC"
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     graph = network.to_mps_graph()
