@@ -311,7 +311,7 @@ std::vector<Command> late_readers(const std::shared_ptr<Engine>& engine, const I
   return commands;
 }
 
-/// What results that are computed again save, and when they are not.
+/// Recomputed results: the memory that they save, and lists that have none.
 void test_recomputation() {
   const auto engine = std::make_shared<Recomputing>();
   constexpr i64 kSide = 64;

@@ -588,7 +588,7 @@ void test_copies_of_weights() {
   copy(MPSRNNMatrixIdLSTMMemoryGateBiasTerms, line, true);
   check(values_of(bias) == source->bias && values_of(line) == source->bias, "biases in a column or a row");
 
-  // What is written comes back, at an offset too, and no other weights change.
+  // Written weights are read back, at an offset too, and no others change.
   MPSMatrix *larger = matrix(6, 7), *back = matrix(4, 3), *other = matrix(4, 4), *same = matrix(4, 4);
   copy(MPSRNNMatrixIdLSTMMemoryGateRecurrentWeights, other, true);
   copy(MPSRNNMatrixIdLSTMMemoryGateInputWeights, larger, false, {2, 3, 0});

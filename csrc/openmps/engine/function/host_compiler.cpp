@@ -65,10 +65,9 @@ const Compiler& checked_compiler() {
   if (!found.version.empty()) return found;
   const std::string& wanted = env::value_of(env::Variable::metal_compiler);
   if (!wanted.empty())
-    throw CompileError("MPSCNN_METAL_COMPILER (" + wanted +
-                           ") is no C++ compiler that runs: name clang++, g++ or "
-                           "\"zig c++\", or unset it.",
-                       false);
+    throw CompileError(
+        "MPSCNN_METAL_COMPILER (" + wanted + ") is no C++ compiler that runs: name clang++ or g++, or unset it.",
+        false);
   throw CompileError(
       "Metal functions need a C++ compiler, and none was found in PATH: install clang++ or g++ (on "
       "Debian: apt-get install g++), or name one in MPSCNN_METAL_COMPILER.",

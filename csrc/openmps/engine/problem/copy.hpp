@@ -92,7 +92,7 @@ struct CopyAxis {
 /// Copy of the elements of an array; the offsets are those of the element with all indices 0. No two elements of dst
 /// overlap, and none overlaps src. Types are converted: integers to integers keep their low bits; real numbers to
 /// integers are truncated and clamped, with NaN as 0; unorm numbers are clamped to [0, 1] and rounded to nearest even;
-/// what is not 0 is true; others are rounded to nearest even.
+/// booleans are true for values other than 0; others are rounded to nearest even.
 struct StridedCopyProblem {
   std::shared_ptr<Memory> src, dst;
   std::size_t src_offset = 0, dst_offset = 0;  ///< bytes
