@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/plan.hpp"
 
+#include <atomic>
 #include <exception>
 #include <list>
 #include <mutex>
@@ -136,11 +137,13 @@ bool RepeatedList::starts_at_once() const noexcept {
 }
 
 void RepeatedList::free_idle(const Engine& engine) noexcept {
-  std::vector<std::shared_ptr<Prepared>> freed;  // after the lock is released
+  // With the lock held, because the next run of the list places its blocks again.
   const std::lock_guard lock(lists().mutex);
   for (RepeatedList* const list : lists().all)
-    if (list->prepared_ && &list->prepared_->engine == &engine && list->prepared_.use_count() == 1)
-      freed.push_back(std::move(list->prepared_));
+    if (list->prepared_ && &list->prepared_->engine == &engine && list->prepared_.use_count() == 1) {
+      std::atomic_thread_fence(std::memory_order_acquire);  // the run's end, on another thread
+      list->prepared_ = nullptr;
+    }
 }
 
 Execution::Execution() noexcept = default;
