@@ -38,6 +38,7 @@ void bind_device(py::module_& module) {
       .def_property_readonly("max_buffer_bytes", &Device::max_buffer_bytes, "No buffer may be larger.")
       .def_property_readonly("shares_images", &Device::shares_images, "Whether images can share the memory of arrays.")
       .def_property_readonly("is_supported", &Device::is_supported, "Whether MPSSupportsMTLDevice() is true.")
+      .def_property_readonly("_differentiates_bounds", &Device::differentiates_bounds)
       .def("_set_most_work", &Device::set_most_work)
       .def("__eq__",
            [](const Device& device, const py::object& other) {

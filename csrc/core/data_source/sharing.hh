@@ -60,6 +60,9 @@
 /// YES: the memory of temporary images is planned when their command buffer is committed, so that
 /// prefetchStorageWithCommandBuffer:imageDescriptorList: is not needed.
 - (BOOL)plansTemporaryImages;
+/// YES: gradients of MPSCNNArithmetic are 0 where the result reached a bound, if the forward encode made a state.
+/// Apple's header also says that bounds are not differentiated [MPSCNNMath.h].
+- (BOOL)differentiatesBounds;
 /// YES: command buffers have no time limit. macOS ends those that occupy the GPU for seconds.
 - (BOOL)hasNoTimeLimit;
 @end

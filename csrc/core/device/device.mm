@@ -33,6 +33,7 @@ std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   impl->shares_images = shares_images(device);
   if (id<DeviceWithMemory> own = with_memory(device)) impl->memory_space = {[own dlpackType], [own dlpackNumber]};
   impl->prefetches_temporaries = ![device respondsToSelector:@selector(plansTemporaryImages)];
+  impl->differentiates_bounds = [device respondsToSelector:@selector(differentiatesBounds)];
   if (![device respondsToSelector:@selector(hasNoTimeLimit)]) impl->most_work = Device::Impl::kMostWork;
   return std::make_shared<Device>(std::move(impl));
 }
@@ -182,6 +183,7 @@ ArrayView Device::to_host(const ArrayView &array) const {
 }
 
 bool Device::prefetches_temporaries() const { return impl_->prefetches_temporaries; }
+bool Device::differentiates_bounds() const { return impl_->differentiates_bounds; }
 void Device::set_most_work(std::uint64_t multiply_adds) {
   check<NotImplementedError>(impl_->most_work > 0, "Device: ", name(), " has no limit of work.");
   impl_->most_work = multiply_adds;

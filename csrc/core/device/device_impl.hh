@@ -33,6 +33,7 @@ struct Device::Impl {
   std::atomic<int> open = 0;
   std::atomic<std::uint64_t> peak = 0;  ///< for devices that do not track it
   bool prefetches_temporaries = false;
+  bool differentiates_bounds = false;
   bool shares_images = false;
   MemorySpace memory_space = {};
   /// Max multiply-adds of a command buffer; 0: unlimited. macOS ends command buffers that occupy the GPU for seconds;

@@ -214,18 +214,21 @@ std::shared_ptr<TrainingStep> TrainingPlan::commit(const std::string& label, con
   step->buffer_ = CommandBuffer::make(device_, label, {}, /*in_parts=*/true);
   step->slot_ = in_progress_->next_slot;
   step->labels_ = std::move(labels);
-  Batch batch{*step->buffer_, step->slot_, step->labels_, loss, optimizer, {}, {}};
-  batch.values.resize(reads_.size());
-  batch.states.resize(states_);
-  auto chunk = x;
-  for (const auto size : sizes) {
-    chunk.shape[0] = size;
-    batch.values[kInput].push_back(Image::from_array(device_, chunk, layout));
-    chunk.data = static_cast<std::byte*>(chunk.data) + size * x.strides[0];
-    step->outputs_.push_back(Image::make(device_, {size, output_[0], output_[1], output_[2]}, dtype_));
+  {  // Plans use the memory of images and states that only the commands refer to.
+    const PoolScope encoded;
+    Batch batch{*step->buffer_, step->slot_, step->labels_, loss, optimizer, {}, {}};
+    batch.values.resize(reads_.size());
+    batch.states.resize(states_);
+    auto chunk = x;
+    for (const auto size : sizes) {
+      chunk.shape[0] = size;
+      batch.values[kInput].push_back(Image::from_array(device_, chunk, layout));
+      chunk.data = static_cast<std::byte*>(chunk.data) + size * x.strides[0];
+      step->outputs_.push_back(Image::make(device_, {size, output_[0], output_[1], output_[2]}, dtype_));
+    }
+    batch.values[kOutput] = step->outputs_;
+    for (const auto& item : items_) std::visit([&](const auto& one) { run(one, batch); }, item);
   }
-  batch.values[kOutput] = step->outputs_;
-  for (const auto& item : items_) std::visit([&](const auto& one) { run(one, batch); }, item);
   for (const auto& [running, states] : tracked_) (*states)[step->slot_]->encode_download(*step->buffer_);
   step->buffer_->commit();
   in_progress_->steps.push_back(step);

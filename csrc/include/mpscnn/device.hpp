@@ -45,6 +45,8 @@ class Device {
   bool shares_images() const;
   /// Whether temporary images are allocated one by one unless prefetched.
   bool prefetches_temporaries() const;
+  /// Whether gradients of sums are known to be 0 where the sum reached a bound.
+  bool differentiates_bounds() const;
   /// Set the number of multiply-adds after which a command buffer in parts commits, on devices that abort command
   /// buffers that run for seconds. For tests.
   void set_most_work(std::uint64_t multiply_adds);

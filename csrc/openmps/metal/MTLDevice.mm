@@ -281,6 +281,11 @@ OPENMPS_UNKNOWN_SELECTORS
   return YES;
 }
 
+- (BOOL)differentiatesBounds {
+  openmps::check_offered(self, _cmd);
+  return YES;
+}
+
 - (BOOL)hasNoTimeLimit {
   openmps::check_offered(self, _cmd);
   return YES;

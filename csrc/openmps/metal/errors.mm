@@ -118,6 +118,7 @@ bool is_hidden(SEL selector) {
       @selector(encodeToCommandBuffer:sourceImage:batchNormalizationState:),
       @selector(encodeToCommandBuffer:sourceGradient:sourceImage:batchNormalizationState:),
       @selector(plansTemporaryImages),
+      @selector(differentiatesBounds),
       @selector(hasNoTimeLimit),
       @selector(peakAllocatedSize),
       @selector(resetPeakAllocatedSize),

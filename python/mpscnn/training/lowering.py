@@ -52,7 +52,9 @@ class Operation:
     is_refused: bool = False
 
 
-def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> list[Operation]:
+def lower(
+    graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool], *, differentiates_bounds: bool
+) -> list[Operation]:
     """Return equivalent operations in execution order; `refusal` marks those without a gradient in MPS.
 
     Parameters
@@ -63,6 +65,8 @@ def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> li
         Shapes of its inputs and nodes.
     is_frozen : callable
         Takes a node and returns whether its parameters are not trained.
+    differentiates_bounds : bool
+        Whether gradients of sums are 0 where the sum reached a bound.
     """
     operations: list[Operation] = []
     for node in _live(graph):
@@ -72,7 +76,8 @@ def lower(graph: Graph, shapes: Shapes, is_frozen: Callable[[Node], bool]) -> li
         except NotImplementedError as reason:
             operations.append(replace(same, refusal=str(reason), is_refused=isinstance(reason, _RefusedError)))
     outputs = {output.source for output in graph.outputs.values()}
-    return _join(_join(operations, outputs, _reductions), outputs, _activations)
+    joined = _join(_join(operations, outputs, _reductions), outputs, _activations)
+    return _join(joined, outputs, _bounds) if differentiates_bounds else joined
 
 
 def _live(graph: Graph) -> list[Node]:
@@ -225,3 +230,11 @@ def _activations(first: Operation, second: Operation) -> dict[str, Any] | None:
     if not second.kernel.startswith("Neuron"):
         return None
     return {**first.arguments, "activation": neuron_descriptor(second.kernel, second.arguments)}
+
+
+def _bounds(first: Operation, second: Operation) -> dict[str, Any] | None:
+    """Merge a rectifier into the sum before it: it becomes the sum's lower bound."""
+    if first.kernel != "Add" or first.arguments or not second.kernel.startswith("Neuron"):
+        return None
+    neuron = neuron_descriptor(second.kernel, second.arguments)
+    return {"minimum_value": 0.0} if neuron.type == "relu" and neuron.a == 0 else None

@@ -207,7 +207,7 @@ class KernelLayer(_Trainable):
 
     def forward(self, recording: Recording, out: int | None) -> int:
         sources = [recording.values[name] for name in self.operation.sources]
-        if not self.has_gradient:
+        if not self._encoded:
             return recording.plan.encode(self.kernel, sources, out)
         result, recording.states[self.operation.name] = recording.plan.encode_with_state(self.kernel, sources, out)
         return result
@@ -227,6 +227,18 @@ class KernelLayer(_Trainable):
     def kernels(self) -> list[Any]:
         with_gradient = self._is_convolution and self.wants[0]
         return [self.kernel, self.kernel.gradient] if with_gradient else [self.kernel]
+
+
+class Sum(KernelLayer):
+    """Sum of two images of equal extents, whose gradients are equal, too."""
+
+    def _gradients(self) -> list[tuple[int, Any, str]]:
+        return super()._gradients()[:1] if self.operation.arguments else []
+
+    def backward(self, recording: Recording, grad: int) -> list[int | None]:
+        made = [one for one in super().backward(recording, grad) if one is not None]
+        shared = made[0] if made else grad
+        return [shared if wanted else None for wanted in self.wants]
 
 
 class Dropout(KernelLayer):

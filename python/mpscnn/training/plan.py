@@ -12,7 +12,17 @@ from ..device import Device
 from ..graph import CONCATENATE, Graph
 from ..optimizers import Optimizer
 from .lowering import Operation, Shapes, lower
-from .operations import OUTPUT, BatchNormalization, Concatenation, Dropout, KernelLayer, Layer, Recording, make_kernel
+from .operations import (
+    OUTPUT,
+    BatchNormalization,
+    Concatenation,
+    Dropout,
+    KernelLayer,
+    Layer,
+    Recording,
+    Sum,
+    make_kernel,
+)
 from .parameters import TRACKED, owner_of, parameters_of
 
 
@@ -63,7 +73,13 @@ class Plan:
         def is_frozen(node: str) -> bool:
             return any(_is_of(one, name) for one in (node, owners.get(node, node)) for name in names)
 
-        operations = lower(graph, shapes, lambda node: is_frozen(node.name))
+        target = Device() if device is None else device
+        operations = lower(
+            graph,
+            shapes,
+            lambda node: is_frozen(node.name),
+            differentiates_bounds=target._differentiates_bounds,
+        )
         known = [*(operation.name for operation in operations), *(reference or {})]
         unknown = [name for name in names if not any(_is_of(one, name) for one in known)]
         if unknown:
@@ -192,5 +208,13 @@ def _layer(
         return Concatenation(operation, wants, device, [shapes[source][3] for source in operation.sources])
     if operation.kernel == "BatchNormalization":
         return BatchNormalization(operation, wants, is_trained, device, slots)
-    kind = Dropout if operation.kernel == "Dropout" else KernelLayer
+    kind = {"Dropout": Dropout, "Add": Sum}.get(operation.kernel, KernelLayer)
+    if kind is Sum and not _is_plain_sum(operation, shapes):
+        kind = KernelLayer
     return kind(operation, wants, is_trained, device)
+
+
+def _is_plain_sum(operation: Operation, shapes: Shapes) -> bool:
+    """Return whether both sources have the gradient of the result, except where it reached a bound."""
+    first, second = (shapes.get(source) for source in operation.sources)
+    return first is not None and first == second and operation.arguments.keys() <= {"minimum_value", "maximum_value"}
