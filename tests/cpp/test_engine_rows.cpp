@@ -525,6 +525,8 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(NeuronGradient),
     KIND(Binary),
     KIND(BinaryGradient),
+    KIND(NormalizeAdd),
+    KIND(MaskedSum),
     KIND(LRN),
     KIND(Normalize),
     KIND(BatchMoments),
@@ -554,7 +556,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(Random)};
 #undef KIND
 static_assert(
-    std::variant_size_v<Problem> == 39 + 3,
+    std::variant_size_v<Problem> == 41 + 3,
     "a kind of problem is missing; weights, HostTask and functions (tests/test_metal_functions.py) have no rows");
 
 void run(const rows::Row& row, Engine& engine) {

@@ -13,6 +13,7 @@
 #include "engine/cpu/optimizer/optimize.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
+#include "engine/cpu/pointwise/sums.hpp"
 #include "engine/cpu/pooling/pooling.hpp"
 #include "engine/cpu/pooling/pooling_gradient.hpp"
 #include "engine/cpu/product/product.hpp"

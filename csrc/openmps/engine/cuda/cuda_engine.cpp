@@ -176,6 +176,9 @@ class CudaEngine final : public Engine {
     return sum && conv.weights->groups == 1 && sum->src0.view.format == format && sum->src1.view.format == format;
   }
 
+  bool fuses(const NormalizeAddProblem& problem) const override { return cuda::fuses(problem); }
+  bool fuses(const MaskedSumProblem&) const override { return true; }
+
   bool keeps_lists() const override { return true; }
 
   std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream) override {

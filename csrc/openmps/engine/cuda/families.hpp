@@ -20,6 +20,8 @@ bool solve(const NeuronProblem& problem, Work& work);
 bool solve(const NeuronGradientProblem& problem, Work& work);
 bool solve(const BinaryProblem& problem, Work& work);
 bool solve(const BinaryGradientProblem& problem, Work& work);
+bool solve(const NormalizeAddProblem& problem, Work& work);
+bool solve(const MaskedSumProblem& problem, Work& work);
 bool solve(const DropoutProblem& problem, Work& work);
 bool solve(const CopyProblem& problem, Work& work);
 bool solve(const LoadWeightsProblem& problem, Work& work);
@@ -60,5 +62,7 @@ bool solve(const FunctionProblem& problem, Work& work);
 
 /// Return whether a kernel computes both.
 bool fuses(const ConvPoolProblem& problem);
+/// Return whether one pass over the images computes the two.
+bool fuses(const NormalizeAddProblem& problem);
 
 }  // namespace openmps::cuda

@@ -86,11 +86,12 @@ class Placer {
   void share_places(std::uint32_t at) {
     const auto& members = plan_.steps[at].commands;
     if (members.size() == 1) return;
-    if (const auto* const sum = std::get_if<ReduceProblem>(&commands_[members.front()].problem)) {
-      slots_[index_.of(sum->dst.memory.get())].bytes = 0;
+    const auto* const conv = std::get_if<ConvProblem>(&commands_[members.front()].problem);
+    if (!conv) {
+      slots_[index_.of(result_of(commands_[members.front()].problem).memory.get())].bytes = 0;
       return;
     }
-    ConvProblem fused = std::get<ConvProblem>(commands_[members.front()].problem);
+    ConvProblem fused = *conv;
     for (const std::uint32_t command : std::span(members).subspan(1)) {
       slots_[index_.of(fused.dst.memory.get())].bytes = 0;
       absorb(fused, commands_[command].problem);

@@ -9,9 +9,13 @@
 
 #include "engine/engine.hpp"
 #include "engine/problem/problem.hpp"
+#include "engine/shared/neuron.hpp"
 
 namespace openmps {
 namespace {
+
+/// Return whether a result may stay unrounded.
+bool is_float(Format format) { return format == Format::float16 || format == Format::float32; }
 
 bool same_extents(const ImageView& a, const ImageView& b) {
   return a.n == b.n && a.h == b.h && a.w == b.w && a.c == b.c;
@@ -90,6 +94,55 @@ std::optional<ReduceProblem> summed(const ReduceProblem& first, const ReduceProb
   return both;
 }
 
+/// Return the sum of a normalization's result and another image as one problem with the normalization.
+std::optional<NormalizeAddProblem> added(const NormalizeProblem& first, const BinaryProblem& next) {
+  const Arithmetic& f = next.function;
+  if (first.groups > 0 || !neuron_is_identity(first.neuron) || !is_float(first.dst.format)) return std::nullopt;
+  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return std::nullopt;
+  const bool is_first = same_pixels(next.src0.view, first.dst);
+  const Operand &own = is_first ? next.src0 : next.src1, &other = is_first ? next.src1 : next.src0;
+  if (!same_pixels(own.view, first.dst) || !is_plain(own, next.dst) || !is_plain(other, next.dst)) return std::nullopt;
+  return NormalizeAddProblem{.src = first.src,
+                             .addend = other,
+                             .dst = next.dst,
+                             .gamma = first.gamma,
+                             .beta = first.beta,
+                             .mean = first.mean,
+                             .variance = first.variance,
+                             .exact = first.exact,
+                             .epsilon = first.epsilon,
+                             .min = f.min,
+                             .max = f.max,
+                             .mask = next.mask};
+}
+
+/// Return a sum and the gradient that is nothing but this sum, scaled and masked, as one problem.
+std::optional<MaskedSumProblem> masked(const BinaryProblem& first, const BinaryGradientProblem& next) {
+  const Arithmetic& f = first.function;
+  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return std::nullopt;
+  if (const auto bounds = neuron_of(f); !bounds || !neuron_is_identity(*bounds)) return std::nullopt;
+  if (first.mask.memory || !is_float(first.dst.format) || next.other.view.memory || next.source.h > 0)
+    return std::nullopt;
+  if (next.sum_h > 1 || next.sum_w > 1 || next.sum_c > 1) return std::nullopt;
+  if (!same_pixels(next.diff_dst.view, first.dst) || !is_plain(next.diff_dst, next.diff_src)) return std::nullopt;
+  if (!is_plain(first.src0, first.dst) || !is_plain(first.src1, first.dst)) return std::nullopt;
+  if (next.mask.view.memory && !is_plain(next.mask, next.diff_src)) return std::nullopt;
+  return MaskedSumProblem{first.src0, first.src1, next.mask, next.diff_src, next.scale};
+}
+
+/// Return two commands as one problem, if there is one that the engine solves.
+std::optional<Problem> pair_of(const Engine& engine, const Problem& first, const Problem& next) {
+  const auto solved = [&](auto problem) -> std::optional<Problem> {
+    if (!problem || !engine.fuses(*problem)) return std::nullopt;
+    return std::move(*problem);
+  };
+  if (const auto* const normalize = std::get_if<NormalizeProblem>(&first))
+    if (const auto* const sum = std::get_if<BinaryProblem>(&next)) return solved(added(*normalize, *sum));
+  if (const auto* const sum = std::get_if<BinaryProblem>(&first))
+    if (const auto* const gradient = std::get_if<BinaryGradientProblem>(&next)) return solved(masked(*sum, *gradient));
+  return std::nullopt;
+}
+
 class Fuser {
  public:
   Fuser(const Engine& engine, const std::vector<Command>& commands, const Structure& structure)
@@ -127,14 +180,16 @@ class Fuser {
     return a.memory != b.memory && (block_of(a).is_private || block_of(b).is_private);
   }
 
-  /// Return whether commands in [first, end) leave the contents of `view` unchanged and none of them is a host task.
   bool stays(const ImageView& view, std::uint32_t first, std::uint32_t end) const {
-    const bool is_private = block_of(view).is_private;
+    return stays(block_of(view), first, end);
+  }
+  /// Return whether commands in [first, end) leave the contents of a block unchanged and none of them is a host task.
+  bool stays(const Structure::Block& block, std::uint32_t first, std::uint32_t end) const {
     bool is_kept = true;
     const auto check = [&](const std::shared_ptr<Memory>& memory) {
       if (!memory) return;
-      is_kept =
-          is_kept && memory != view.memory && (is_private || structure_.blocks[index_.of(memory.get())].is_private);
+      is_kept = is_kept && memory.get() != block.memory &&
+                (block.is_private || structure_.blocks[index_.of(memory.get())].is_private);
     };
     for (std::uint32_t i = first; is_kept && i < end; ++i) {
       std::visit(
@@ -166,7 +221,21 @@ class Fuser {
     return {{first, *next}};
   }
 
+  Plan::Step step_of_pair(std::uint32_t first) const {
+    const ImageView& result = result_of(commands_[first].problem);
+    const auto next = next_of(result, first);
+    if (!next || !pair_of(engine_, commands_[first].problem, commands_[*next].problem)) return {{first}};
+    // The sources of the first command are read when the next one runs, and it stores its result elsewhere.
+    for (const std::uint32_t block : structure_.uses_of(first))
+      if (block != index_.of(result.memory.get()) && !stays(structure_.blocks[block], first + 1, *next + 1))
+        return {{first}};
+    return {{first, *next}};
+  }
+
   Plan::Step step_from(std::uint32_t first) const {
+    const Problem& problem = commands_[first].problem;
+    if (std::holds_alternative<NormalizeProblem>(problem) || std::holds_alternative<BinaryProblem>(problem))
+      return step_of_pair(first);
     if (const auto* const sum = std::get_if<ReduceProblem>(&commands_[first].problem)) return step_of_sums(first, *sum);
     Plan::Step step{{first}};
     const auto* start = std::get_if<ConvProblem>(&commands_[first].problem);
@@ -223,9 +292,19 @@ ConvPoolProblem pooled(const ConvProblem& conv, const PoolProblem& pool) {
           .pool = pool.window};
 }
 
+const ImageView& result_of(const Problem& problem) {
+  if (const auto* const normalize = std::get_if<NormalizeProblem>(&problem)) return normalize->dst;
+  if (const auto* const sum = std::get_if<BinaryProblem>(&problem)) return sum->dst;
+  return std::get<ReduceProblem>(problem).dst;
+}
+
 Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step) {
-  if (const auto* const sum = std::get_if<ReduceProblem>(&commands[step.commands.front()].problem))
-    return *summed(*sum, std::get<ReduceProblem>(commands[step.commands.back()].problem));
+  const Problem &first = commands[step.commands.front()].problem, &last = commands[step.commands.back()].problem;
+  if (const auto* const sum = std::get_if<ReduceProblem>(&first)) return *summed(*sum, std::get<ReduceProblem>(last));
+  if (const auto* const normalize = std::get_if<NormalizeProblem>(&first))
+    return *added(*normalize, std::get<BinaryProblem>(last));
+  if (const auto* const sum = std::get_if<BinaryProblem>(&first))
+    return *masked(*sum, std::get<BinaryGradientProblem>(last));
   ConvProblem conv = std::get<ConvProblem>(commands[step.commands.front()].problem);
   for (const std::uint32_t command : std::span(step.commands).subspan(1)) {
     const Problem& next = commands[command].problem;

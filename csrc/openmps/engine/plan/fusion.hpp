@@ -5,15 +5,19 @@
 #include "engine/plan/plan.hpp"
 #include "engine/plan/structure.hpp"
 #include "engine/problem/conv_pool.hpp"
+#include "engine/problem/sums.hpp"
 
 namespace openmps {
 
-/// Return steps in execution order; each command is in one step. A convolution is fused with the next command only if
-/// the engine fuses the two and the result is one whole source of that command, in memory that only these two refer to.
+/// Return steps in execution order; each command is in one step. A command is fused with the next one only if the
+/// engine fuses the two and the result is one whole source of that command, in memory that only these two refer to.
 std::vector<Plan::Step> fuse(const Engine& engine, const std::vector<Command>& commands, const Structure& structure);
 
 /// Return the problem of a step of several commands.
 Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step);
+
+/// Return the result that the next command of a step reads.
+const ImageView& result_of(const Problem& problem);
 
 /// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false and leave
 /// `conv` unchanged if no such problem exists.

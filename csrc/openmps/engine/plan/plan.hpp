@@ -18,8 +18,7 @@ class Engine;
 struct Plan {
   /// One call of the engine.
   struct Step {
-    /// Indices into the list, in order. If there are several, the first is a convolution and each reads the result of
-    /// the previous one.
+    /// Indices into the list, in order. If there are several, each reads the result of the previous one.
     std::vector<std::uint32_t> commands;
     bool is_again = false;  ///< its result was computed before, and its memory was used for something else since
   };

@@ -11,7 +11,7 @@ using Problem =
     std::variant<struct LoadWeightsProblem, struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
                  struct TransposeGradientProblem, struct BinaryConvProblem, struct ConvPoolProblem, struct PoolProblem,
                  struct PoolGradientProblem, struct NeuronProblem, struct NeuronGradientProblem, struct BinaryProblem,
-                 struct BinaryGradientProblem, struct LRNProblem, struct NormalizeProblem, struct BatchMomentsProblem,
+                 struct BinaryGradientProblem, struct NormalizeAddProblem, struct MaskedSumProblem, struct LRNProblem, struct NormalizeProblem, struct BatchMomentsProblem,
                  struct LRNGradientProblem, struct BatchMomentsGradientProblem, struct NormalizeGradientProblem,
                  struct SoftmaxProblem, struct SoftmaxGradientProblem, struct ReduceProblem, struct CorrelationProblem,
                  struct ResampleProblem, struct ResampleGradientProblem, struct LanczosProblem,

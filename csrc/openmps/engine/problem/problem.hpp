@@ -20,6 +20,7 @@
 #include "engine/problem/reduce.hpp"
 #include "engine/problem/resample.hpp"
 #include "engine/problem/reshape.hpp"
+#include "engine/problem/sums.hpp"
 
 namespace openmps {
 

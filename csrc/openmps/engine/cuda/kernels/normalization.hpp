@@ -575,4 +575,72 @@ MPSCNN_VALUE_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
   }
 }
 
+// ------------------------------------------------------------------------------------------- and the sum behind it
+
+struct NormalizeAddArgs {
+  Source src, addend;
+  View dst, mask;
+  Coefficients coefficients;
+  float min, max;
+  i64 step;  ///< of rows: between the pixels of a thread
+};
+
+MPSCNN_HOST_DEVICE float bounded(const NormalizeAddArgs& args, float value, bool& is_within) {
+  is_within = value > args.min && value < args.max;
+  value = value < args.min ? args.min : value;
+  return value > args.max ? args.max : value;
+}
+
+MPSCNN_VALUE_KERNEL(normalize_add, NormalizeAddArgs) {
+  const Place at = place_of(index, args.dst);
+  const Coefficients& f = args.coefficients;
+  const float normalized = (load(args.src, at) - f.mean[at.k]) * f.scale[at.k] + f.shift[at.k];
+  bool is_within = false;
+  store(args.dst, at, bounded(args, normalized + load(args.addend, at), is_within));
+  if (args.mask) store(args.mask, at, is_within ? 1.0f : 0.0f);
+}
+
+/// The same for images that are one row of pixels each. The mask is unorm8.
+MPSCNN_VALUE_KERNEL(normalize_add_rows, NormalizeAddArgs) {
+  const View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
+  const PixelsOfThread mine(index, dst);
+  const int lanes = lanes_of<true>(dst);
+  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
+  load_words<true>(args.coefficients.mean, mine.k, lanes, mean);
+  load_words<true>(args.coefficients.scale, mine.k, lanes, scale);
+  load_words<true>(args.coefficients.shift, mine.k, lanes, shift);
+  constexpr int kCount = PixelsOfThread::kCount;
+  for (i64 pixel = mine.first; pixel < dst.w; pixel += kCount * args.step) {
+    Vector loaded[kCount] = {}, added[kCount] = {};
+    MPSCNN_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      const i64 x = pixel + j * args.step;
+      if (x >= dst.w) continue;
+      loaded[j] = load_vector(src, x * src.w_stride + mine.k);
+      added[j] = load_vector(addend, x * addend.w_stride + mine.k);
+    }
+    MPSCNN_UNROLL
+    for (int j = 0; j < kCount; ++j) {
+      const i64 x = pixel + j * args.step;
+      if (x >= dst.w) continue;
+      float values[kMostLanes], others[kMostLanes];
+      unpack(src, loaded[j], values);
+      unpack(addend, added[j], others);
+      Words<8> mask = {};
+      for (int i = 0; i < lanes; ++i) {
+        bool is_within = false;
+        values[i] = bounded(args, (values[i] - mean[i]) * scale[i] + shift[i] + others[i], is_within);
+        if (is_within) mask.word[i / 4] |= 0xffu << (i % 4 * 8);
+      }
+      store_lanes<true>(dst, {0, 0, x, mine.k}, values);
+      if (!args.mask) continue;
+      unsigned char* const to = args.mask.data.get() + x * args.mask.w_stride + mine.k;
+      if (lanes == 8)
+        store_words(to, mask);
+      else
+        store_words(to, Words<4>{{mask.word[0]}});
+    }
+  }
+}
+
 }  // namespace openmps::cuda::normalization

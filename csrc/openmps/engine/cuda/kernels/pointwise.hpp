@@ -247,6 +247,32 @@ MPSCNN_VALUE_KERNEL(binary_gradient_lanes, BinaryGradientLanesArgs) {
   store_lanes(args.diff_src, chunk, lanes, value);
 }
 
+struct MaskedSumArgs {
+  Source src0, src1, mask;
+  View dst;
+  float scale;
+  Chunks chunks;
+};
+
+MPSCNN_VALUE_KERNEL(masked_sum, MaskedSumArgs) {
+  const Place at = place_of(index, args.dst);
+  const float sum = args.scale * (load(args.src0, at) + load(args.src1, at));
+  store(args.dst, at, args.mask.view && load(args.mask, at) == 0 ? 0.0f : sum);
+}
+
+MPSCNN_VALUE_KERNEL(masked_sum_lanes, MaskedSumArgs) {
+  const int lanes = lanes_of(args.chunks);
+  const Chunk chunk = chunk_of(index, args.chunks, args.dst);
+  Lanes sum = load_lanes(args.src0, chunk, lanes);
+  const Lanes other = load_lanes(args.src1, chunk, lanes);
+  for (int i = 0; i < lanes; ++i) sum.v[i] = args.scale * (sum.v[i] + other.v[i]);
+  if (args.mask.view) {
+    const Lanes mask = load_lanes(args.mask, chunk, lanes);
+    for (int i = 0; i < lanes; ++i) sum.v[i] = mask.v[i] == 0 ? 0.0f : sum.v[i];
+  }
+  store_lanes(args.dst, chunk, lanes, sum);
+}
+
 /// The products of a sum: a box of rows x columns x channels whose first one is at `first`.
 struct Box {
   Place first;

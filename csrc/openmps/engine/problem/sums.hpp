@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums as one problem with the normalization before them, or with the mask behind them. Only plans make such problems,
+// for engines that fuse the two.
+#pragma once
+
+#include <limits>
+
+#include "engine/problem/common.hpp"
+
+namespace openmps {
+
+/// dst = min(max((x - mean) * gamma / sqrt(variance + epsilon) + beta + addend, min), max); NaN stays NaN. Statistics
+/// are those of a NormalizeProblem with groups 0. If `mask` has memory, it has dst's extents and is 1 where the value
+/// is strictly between the bounds, else 0.
+struct NormalizeAddProblem {
+  Operand src, addend;  ///< no repeated axes
+  ImageView dst;        ///< shares no memory with the sources
+  ChannelValues gamma, beta, mean, variance, exact;
+  float epsilon = 0;
+  float min = -std::numeric_limits<float>::infinity(), max = std::numeric_limits<float>::infinity();
+  ImageView mask = {};
+
+  static constexpr auto fields() {
+    using P = NormalizeAddProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), in("addend", &P::addend), out("dst", &P::dst), in("gamma", &P::gamma),
+                      in("beta", &P::beta), in("mean", &P::mean), in("variance", &P::variance), in("exact", &P::exact),
+                      shape("epsilon", &P::epsilon), shape("min", &P::min), shape("max", &P::max),
+                      out("mask", &P::mask));
+  }
+};
+
+/// dst = scale * (src0 + src1) where the mask is not 0, else 0.
+struct MaskedSumProblem {
+  Operand src0, src1, mask;  ///< no repeated axes
+  ImageView dst;             ///< shares no memory with the sources
+  float scale = 1;
+
+  static constexpr auto fields() {
+    using P = MaskedSumProblem;
+    using namespace roles;
+    return std::tuple(in("src0", &P::src0), in("src1", &P::src1), in("mask", &P::mask), out("dst", &P::dst),
+                      shape("scale", &P::scale));
+  }
+};
+
+}  // namespace openmps
