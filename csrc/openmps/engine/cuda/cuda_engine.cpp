@@ -176,6 +176,7 @@ class CudaEngine final : public Engine {
     return sum && conv.weights->groups == 1 && sum->src0.view.format == format && sum->src1.view.format == format;
   }
 
+  bool fuses(const NormalizeProblem& problem) const override { return problem.neuron.type == NeuronType::relu; }
   bool fuses(const NormalizeAddProblem& problem) const override { return cuda::fuses(problem); }
   bool fuses(const MaskedSumProblem&) const override { return true; }
 

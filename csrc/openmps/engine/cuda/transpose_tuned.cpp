@@ -9,6 +9,7 @@
 #include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/convolution.hpp"
 #include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -64,6 +65,19 @@ const char* why_not(Work& work, const ConvWeights& weights, const ImageView& src
   return nullptr;
 }
 
+/// dst = neuron(dst + bias).
+void add_bias(Work& work, const ImageView& dst, Pointer<const float> bias, const Neuron& neuron) {
+  const View image = work.view(dst), row = flattened(image, true);
+  const bool is_relu = neuron.type == NeuronType::relu;
+  if (row.n == 1 && row.h == 1 && (is_relu || neuron_is_identity(neuron)) && !why_no_vectors({&row})) {
+    const i64 step = (row.w + layout::kBiasPixels - 1) / layout::kBiasPixels;
+    const layout::AddBiasRowArgs args{row, bias, is_relu, neuron.a, step};
+    return work.launch(layout::add_bias_row, args, step * (row.c / lanes_in_vector(row)), {&args.image});
+  }
+  const layout::AddBiasArgs args{image, bias, work.activation(neuron)};
+  work.launch(layout::add_bias, args, image.size(), {&args.image});
+}
+
 }  // namespace
 
 const char* run_transpose_tuned(const Call<TransposeProblem>& call) {
@@ -87,8 +101,7 @@ const char* run_transpose_tuned(const Call<TransposeProblem>& call) {
   };
   if (!run_fastest(work, {graph, 0, operands})) return "no library supports it";
   if (weights.bias.empty() && neuron_is_identity(p.neuron)) return nullptr;
-  const layout::AddBiasArgs args{work.view(p.dst), copies.bias(weights), work.activation(p.neuron)};
-  work.launch(layout::add_bias, args, p.dst.size(), {&args.image});
+  add_bias(work, p.dst, copies.bias(weights), p.neuron);
   return nullptr;
 }
 

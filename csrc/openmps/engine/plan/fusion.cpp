@@ -116,6 +116,15 @@ std::optional<NormalizeAddProblem> added(const NormalizeProblem& first, const Bi
                              .mask = next.mask};
 }
 
+/// Return a normalization and the activation of its result as one problem.
+std::optional<NormalizeProblem> activated(const NormalizeProblem& first, const NeuronProblem& next) {
+  if (!neuron_is_identity(first.neuron) || !is_float(first.dst.format) || !same_pixels(next.src, first.dst))
+    return std::nullopt;
+  NormalizeProblem both = first;
+  both.dst = next.dst, both.neuron = next.neuron;
+  return both;
+}
+
 /// Return a sum and the gradient that is nothing but this sum, scaled and masked, as one problem.
 std::optional<MaskedSumProblem> masked(const BinaryProblem& first, const BinaryGradientProblem& next) {
   const Arithmetic& f = first.function;
@@ -136,8 +145,10 @@ std::optional<Problem> pair_of(const Engine& engine, const Problem& first, const
     if (!problem || !engine.fuses(*problem)) return std::nullopt;
     return std::move(*problem);
   };
-  if (const auto* const normalize = std::get_if<NormalizeProblem>(&first))
+  if (const auto* const normalize = std::get_if<NormalizeProblem>(&first)) {
     if (const auto* const sum = std::get_if<BinaryProblem>(&next)) return solved(added(*normalize, *sum));
+    if (const auto* const neuron = std::get_if<NeuronProblem>(&next)) return solved(activated(*normalize, *neuron));
+  }
   if (const auto* const sum = std::get_if<BinaryProblem>(&first))
     if (const auto* const gradient = std::get_if<BinaryGradientProblem>(&next)) return solved(masked(*sum, *gradient));
   return std::nullopt;
@@ -301,8 +312,10 @@ const ImageView& result_of(const Problem& problem) {
 Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step) {
   const Problem &first = commands[step.commands.front()].problem, &last = commands[step.commands.back()].problem;
   if (const auto* const sum = std::get_if<ReduceProblem>(&first)) return *summed(*sum, std::get<ReduceProblem>(last));
-  if (const auto* const normalize = std::get_if<NormalizeProblem>(&first))
+  if (const auto* const normalize = std::get_if<NormalizeProblem>(&first)) {
+    if (const auto* const neuron = std::get_if<NeuronProblem>(&last)) return *activated(*normalize, *neuron);
     return *added(*normalize, std::get<BinaryProblem>(last));
+  }
   if (const auto* const sum = std::get_if<BinaryProblem>(&first))
     return *masked(*sum, std::get<BinaryGradientProblem>(last));
   ConvProblem conv = std::get<ConvProblem>(commands[step.commands.front()].problem);

@@ -4,6 +4,7 @@
 
 #include "engine/cuda/kernels/device.hpp"
 #include "engine/cuda/kernels/lanes.hpp"
+#include "engine/cuda/kernels/vectors.hpp"
 
 namespace openmps::cuda::layout {
 
@@ -179,6 +180,39 @@ MPSCNN_VALUE_KERNEL(add_bias, AddBiasArgs) {
   const Place at = place_of(index, args.image);
   const float value = load(args.image, at);
   store(args.image, at, activate(args.neuron, args.bias ? value + args.bias[at.k] : value, at.k));
+}
+
+struct AddBiasRowArgs {
+  View image;  ///< one row of pixels
+  Pointer<const float> bias;
+  bool is_relu;
+  float slope;
+  i64 step;  ///< between the pixels of a thread
+};
+constexpr int kBiasPixels = 8;  ///< of a thread
+/// The same for 16 bytes of channels, the same ones of several pixels. The neuron is none or relu.
+MPSCNN_VALUE_KERNEL(add_bias_row, AddBiasRowArgs) {
+  const View& image = args.image;
+  const int lanes = lanes_of<true>(image);
+  const i64 parts = image.c / lanes, first = index / parts, k = (index - first * parts) * lanes;
+  float bias[kMostLanes];
+  for (int i = 0; i < lanes; ++i) bias[i] = args.bias ? args.bias[k + i] : 0;
+  Vector loaded[kBiasPixels] = {};
+  MPSCNN_UNROLL
+  for (int j = 0; j < kBiasPixels; ++j)
+    if (const i64 x = first + j * args.step; x < image.w) loaded[j] = load_vector(image, x * image.w_stride + k);
+  MPSCNN_UNROLL
+  for (int j = 0; j < kBiasPixels; ++j) {
+    const i64 x = first + j * args.step;
+    if (x >= image.w) continue;
+    float values[kMostLanes];
+    unpack(image, loaded[j], values);
+    for (int i = 0; i < lanes; ++i) {
+      values[i] += bias[i];
+      if (args.is_relu) values[i] = NeuronFormulas<DeviceMath>::relu(values[i], args.slope);
+    }
+    store_lanes<true>(image, {0, 0, x, k}, values);
+  }
 }
 
 }  // namespace openmps::cuda::layout
