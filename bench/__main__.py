@@ -17,6 +17,7 @@ from . import (
     contention,
     functions,
     gpu,
+    gpu_training,
     gradients,
     graphs,
     images,
@@ -27,7 +28,7 @@ from . import (
     training,
 )
 
-# Of the CPU's device: "gpu" and "candidates" have to be asked for.
+# Of the CPU's device: those of a GPU have to be asked for.
 SECTIONS = [
     "reorder",
     "kernels",
@@ -40,6 +41,7 @@ SECTIONS = [
     "training",
     "contention",
 ]
+GPU_SECTIONS = ["gpu", "gpu_training", "candidates"]
 
 
 def _count(text: str) -> int:
@@ -149,9 +151,7 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "what", nargs="*", choices=[*SECTIONS, "gpu", "candidates", []], help="default: all that need no GPU"
-    )
+    parser.add_argument("what", nargs="*", choices=[*SECTIONS, *GPU_SECTIONS, []], help="default: all that need no GPU")
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument(
@@ -159,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
     parser.add_argument("--batch", type=_count, metavar="N", help="batch size of training (32, and 64 for digits)")
-    parser.add_argument("--device", default="cuda:0", help="device of gpu and candidates (default: %(default)s)")
+    parser.add_argument("--device", default="cuda:0", help="device of sections of a GPU (default: %(default)s)")
     parser.add_argument(
         "--layers", action="store_true", help="gpu: the time of each kernel and its share of the roofline"
     )
@@ -229,6 +229,8 @@ def main(arguments: list[str] | None = None) -> int:
         results["gpu"] = gpu.run(
             options.seconds, options.case, options.device, by_layer=options.layers, quiet=options.json
         )
+    if "gpu_training" in what:
+        results["gpu_training"] = gpu_training.run(options.seconds, options.case, options.device, quiet=options.json)
     if "candidates" in what:
         results["candidates"] = candidates.run(options.case, options.device, quiet=options.json)
     if options.json:
