@@ -578,8 +578,132 @@ void test_sums() {
   expect_summed("a middle that others know", [&](P& first, P&) { known = first.dst.memory; }, false);
 }
 
+// -------------------------------------------------------------------------------------- pairs that the CUDA engine fuses
+
+/// source -> normalization -> middle, then middle + other -> result or ReLU; or source + other -> middle -> gradient.
+struct Pair {
+  NormalizeProblem normalize;
+  NeuronProblem neuron;
+  BinaryProblem sum;
+  BinaryGradientProblem gradient;
+  std::vector<Command> between;
+};
+
+constexpr i64 kRows = 5, kColumns = 7, kPairChannels = 24;
+
+ImageView on_cuda(Format format = Format::float32) {
+  const std::shared_ptr<Engine> cuda = engine_of("cuda-host");
+  const auto bytes = static_cast<std::size_t>(2 * kRows * kColumns * kPairChannels) * size_of(format);
+  return dense_view(Memory::lazy(cuda, bytes, cuda->image_storage()), 2, kRows, kColumns, kPairChannels, format);
+}
+
+enum class Second : std::uint8_t { neuron, sum, gradient };
+
+/// Compare the plan, and the result with that of a plan without fusion.
+void expect_pair(const char* what, Second second, const std::function<void(Pair&)>& change, bool is_fused) {
+  const std::shared_ptr<Engine> cuda = engine_of("cuda-host");
+  std::vector<float> results[2];
+  for (const bool fused : {true, false}) {
+    Random random(3);
+    const auto filled = [&](const ImageView& view) {
+      const HostAccess access(view.memory, HostAccess::Mode::write);
+      for (i64 i = 0; i < view.size(); ++i) reinterpret_cast<float*>(access.data())[i] = random.real(-2, 2);
+      return view;
+    };
+    const auto channels = [&](float low, float high) {
+      const auto memory = Memory::lazy(cuda, kPairChannels * sizeof(float), cuda->buffer_storage());
+      const HostAccess access(memory, HostAccess::Mode::write);
+      for (i64 i = 0; i < kPairChannels; ++i) reinterpret_cast<float*>(access.data())[i] = random.real(low, high);
+      return ChannelValues{memory, 0};
+    };
+    const ImageView source = filled(on_cuda()), other = filled(on_cuda()), copy = on_cuda();
+    ImageView middle = on_cuda(), result = on_cuda();
+    Pair pair;
+    auto& [normalize, neuron, sum, gradient, between] = pair;
+    normalize.src.view = source, normalize.dst = middle;
+    normalize.gamma = channels(-2, 2), normalize.beta = channels(-1, 1);
+    normalize.mean = channels(-1, 1), normalize.variance = channels(1, 2);
+    neuron.src = middle, neuron.dst = result, neuron.neuron = relu();
+    sum.src0.view = second == Second::gradient ? source : middle, sum.src1.view = other;
+    sum.dst = second == Second::gradient ? middle : result;
+    if (second == Second::sum) {
+      sum.function = bounded(0, kInfinity);
+      sum.mask = on_cuda(Format::unorm8);
+    } else {
+      gradient.mask.view = on_cuda(Format::unorm8);
+      const HostAccess access(gradient.mask.view.memory, HostAccess::Mode::write);
+      for (i64 i = 0; i < result.size(); ++i) access.data()[i] = std::byte(i % 3 ? 255 : 0);
+    }
+    gradient.diff_dst.view = middle, gradient.diff_src = result, gradient.scale = 0.5f;
+    change(pair);
+    std::vector<Command> list;
+    if (second == Second::gradient)
+      list = {{sum, "sum"}, {gradient, "gradient"}};
+    else if (second == Second::sum)
+      list = {{normalize, "normalize"}, {sum, "sum"}};
+    else
+      list = {{normalize, "normalize"}, {neuron, "neuron"}};
+    list.insert(list.begin() + 1, between.begin(), between.end());
+    // Memory that the test knows may be a view of the same bytes as another one.
+    list.push_back({CopyProblem{second == Second::sum ? sum.dst : result, copy}, "copy"});
+    pair = {};  // only the list refers to the middle
+    middle = result = {};
+    const auto plan = make_plan(*cuda, list, fused);
+    if (fused)
+      report((plan->steps.size() < list.size()) == is_fused, "%s: %zu commands are %zu steps", what, list.size(),
+             plan->steps.size());
+    const std::string error = execute(*cuda, list, plan).sentence;
+    report(error.empty(), "%s: %s", what, error.c_str());
+    const HostAccess access(copy.memory, HostAccess::Mode::read);
+    const auto* const values = reinterpret_cast<const float*>(access.data());
+    results[fused].assign(values, values + copy.size());
+  }
+  float worst = 0;
+  for (std::size_t i = 0; i < results[0].size(); ++i)
+    worst = std::fmax(worst, std::fabs(results[0][i] - results[1][i]));
+  report(worst <= 2e-6f, "%s: fused and unfused results differ by %g", what, double{worst});
+}
+
+void test_pairs() {
+  const auto nothing = [](Pair&) {};
+  expect_pair("normalize, relu", Second::neuron, nothing, true);
+  expect_pair("normalize, add", Second::sum, nothing, true);
+  expect_pair("add, gradient", Second::gradient, nothing, true);
+  expect_pair("normalize, tanh", Second::neuron, [](Pair& p) { p.neuron.neuron.type = NeuronType::tanh; }, false);
+  expect_pair("relu, relu", Second::neuron, [](Pair& p) { p.normalize.neuron = relu(); }, false);
+  expect_pair("relu, add", Second::sum, [](Pair& p) { p.normalize.neuron = relu(); }, false);
+  expect_pair("a scale", Second::sum, [](Pair& p) { p.sum.function.scale1 = 2; }, false);
+  expect_pair("a bias", Second::gradient, [](Pair& p) { p.sum.function.bias = 1; }, false);
+  expect_pair("bounds before a gradient", Second::gradient, [](Pair& p) { p.sum.function = bounded(0, 1); }, false);
+  expect_pair("a product", Second::gradient, [](Pair& p) { p.gradient.other.view = p.sum.src0.view; }, false);
+  expect_pair("another format", Second::sum, [](Pair& p) { p.sum.dst = on_cuda(Format::float16); p.sum.mask = {}; },
+              false);
+  for (const Second second : {Second::neuron, Second::sum, Second::gradient}) {
+    expect_pair("a middle that others know", second,
+                [&](Pair& p) {
+                  static std::vector<std::shared_ptr<Memory>> known;
+                  known.push_back(second == Second::gradient ? p.sum.dst.memory : p.normalize.dst.memory);
+                },
+                false);
+    expect_pair("a write to the source in between", second,
+                [&](Pair& p) {
+                  const ImageView source = second == Second::gradient ? p.sum.src0.view : p.normalize.src.view;
+                  p.between.push_back({BufferFillProblem{.dst = source.memory, .bytes = 64, .value = 0}, "fill"});
+                },
+                false);
+    expect_pair("a host task in between", second,
+                [](Pair& p) { p.between.push_back({HostTask{[] {}, nullptr}, "task"}); }, false);
+  }
+  expect_pair("a write to gamma in between", Second::sum,
+              [](Pair& p) {
+                p.between.push_back(
+                    {BufferFillProblem{.dst = p.normalize.gamma.memory, .bytes = 16, .value = 0}, "fill"});
+              },
+              false);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv, {test_what_is_fused, test_keys, test_networks, test_pooling, test_sums});
+  return run_tests(argc, argv, {test_what_is_fused, test_keys, test_networks, test_pooling, test_sums, test_pairs});
 }
