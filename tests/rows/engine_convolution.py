@@ -433,6 +433,26 @@ def windows() -> Iterator[Row]:
             yield result
 
 
+# n, h, w (of the result), channels, factor, channels of the result, kernel, edge, neuron
+SUB_PIXELS = [
+    (1, 72, 90, 32, 3, 1, (3, 3), "zero", "none"),
+    (2, 40, 48, 16, 2, 3, (5, 3), "clamp", "tanh"),
+    (1, 60, 52, 40, 4, 3, (3, 3), "zero", "relu"),
+    (1, 64, 130, 64, 2, 16, (1, 1), "zero", "none"),
+]
+
+
+def sub_pixels() -> Iterator[Row]:
+    """Yield rows of float16 with squares of pixels as outputs, for tensor cores."""
+    for index, (n, h, w, c, r, out, kernel, edge, neuron) in enumerate(SUB_PIXELS):
+        rng = np.random.default_rng(365000 + index)
+        src = image(rng, (n, h // r, w // r, c), formats="float16")
+        weights = exact_weights(rng, r * r * out, kernel, c, index % 2 == 0)
+        window = Window(kernel, start=(-(kernel[0] // 2), -(kernel[1] // 2)), edge=edge)
+        name = f"sub-pixels, factor {r}, {out} channels"
+        yield forward_row(rng, "Conv", name, src, weights, window, (h, w), without_slope(neuron), r=r, only="float16")
+
+
 # Type, a and b of activations that cuDNN computes as part of a convolution.
 FOLLOWING = [
     ("none", 0.0, 0.0),
@@ -907,6 +927,7 @@ def rows() -> Iterator[Row]:
         depthwise,
         products,
         windows,
+        sub_pixels,
         pooled,
         photographs,
         followed,

@@ -119,7 +119,9 @@ bool is_clip(const Neuron& neuron) { return cuda::is_clip(neuron.type, neuron.a)
 const char* why_not(const ConvProblem& p) {
   const ConvWeights& weights = *p.weights;
   if (weights.groups != 1) return "groups";
-  if (p.subpixel > 1) return "sub-pixel";
+  if (p.subpixel > 1 && (p.dst.h % p.subpixel || p.dst.w % p.subpixel || p.neuron.a_per_channel ||
+                         weights.out_channels != p.subpixel * p.subpixel * p.dst.c))
+    return "sub-pixels without a convolution's output, or slopes of them";
   if (p.src.format != Format::float16 || p.dst.format != Format::float16) return "not float16";
   const i64 window = weights.kernel_h * weights.kernel_w * weights.in_channels_per_group;
   if (p.dst.size() <= kFewProducts / window) return "few products";
@@ -135,6 +137,15 @@ void set_result(ProductArgs& args, const ConvProblem& p, Work& work) {
   args.groups = divided_up(p.dst.c, product::kOutputs);
   args.neuron = work.activation(p.neuron);
   args.after = work.activation(p.after);
+  if (p.subpixel == 1) return;
+  const i64 r = p.subpixel;
+  View& dst = args.dst;
+  args.subpixel = static_cast<int>(r), args.channels = static_cast<int>(dst.c);
+  args.h_stride = dst.h_stride, args.w_stride = dst.w_stride;
+  dst.h /= r, dst.w /= r, dst.c *= r * r;
+  dst.h_stride *= r, dst.w_stride *= r;
+  args.rows /= r * r;
+  args.groups = divided_up(dst.c, product::kOutputs);
 }
 
 /// Return the source as the pixels that a 1 x 1 window reads, if all are inside.
@@ -153,6 +164,7 @@ const char* prepare(const Call<ConvProblem>& call, Prepared<ProductArgs>& to) {
   const ConvWeights& weights = *p.weights;
   if (const char* const reason = why_not(p)) return reason;
   if (weights.kernel_h != 1 || weights.kernel_w != 1) return "not 1 x 1";
+  if (p.subpixel > 1) return "sub-pixel";
   ImageView src = p.src;
   if (!sample(src, p.window, p.dst)) return "padding";
   ProductArgs& args = to.args;
@@ -204,9 +216,11 @@ const char* prepare(const Call<ConvProblem>& call, Prepared<WindowArgs>& to) {
   ProductArgs& args = to.args.product;
   args.src = work.view(p.src);
   set_result(args, p, work);
-  if (const char* const reason = why_no_vectors({&args.src, &args.dst, &args.addend})) return reason;
+  if (const char* const reason = why_no_vectors({&args.src})) return reason;
+  if (p.subpixel == 1)
+    if (const char* const reason = why_no_vectors({&args.dst, &args.addend})) return reason;
   to.row_terms = weights.kernel_w * p.src.c;
-  to.clips = is_clip(p.neuron) && is_clip(p.after);
+  to.clips = is_clip(p.neuron) && is_clip(p.after) && p.subpixel == 1;
   args.chunks = divided_up(terms, product::kTerms);
   return nullptr;
 }
@@ -221,6 +235,7 @@ const char* prepare(const Call<ConvProblem>& call, Prepared<StemArgs>& to) {
     return "neither 3 x 3 nor 7 x 7 of 3 channels";
   if (w.stride_w % 2 || w.dilation_h != 1 || w.dilation_w != 1) return "odd stride, or dilation";
   if (w.edge != Edge::zero) return "clamped edges";
+  if (p.subpixel > 1) return "sub-pixel";
   if (!is_clip(p.neuron) || !is_clip(p.after)) return "activation";
   if (!is_near(p)) return "far from the source";
   to.args = {.product = {},

@@ -93,6 +93,10 @@ struct ProductArgs {
   i64 tiles = 0;         ///< of the kernel, for all outputs of a row
   bool is_flat = false;  ///< the pixels of each image have one distance
   Activation neuron, after;
+  /// Above 1: dst's strides and extents are those of squares of this many rows and columns, each pixel of which has
+  /// `channels` outputs. Only kernels for any activation store them.
+  int subpixel = 1, channels = 0;
+  i64 h_stride = 0, w_stride = 0;  ///< of the pixels of a square
 };
 
 /// The product in the arguments of a kernel.
@@ -304,6 +308,7 @@ class Results {
       for (int v = 0; v < 8; ++v) values[v] += half_of(addend, v);
       after_.apply(values, channel);
     }
+    if (kAny && args_.subpixel > 1) return store_square(to, static_cast<int>(channel), values);
     Halves8 result;
     MPSCNN_UNROLL
     for (int v = 0; v < 4; ++v) result.words[v] = half_pair(values[2 * v], values[2 * v + 1]);
@@ -311,6 +316,18 @@ class Results {
   }
 
  private:
+  /// Store the outputs of a square of pixels: position by position.
+  MPSCNN_HOST_DEVICE void store_square(i64 to, int output, const float (&values)[8]) const {
+    MPSCNN_UNROLL
+    for (int v = 0; v < 8; ++v) {
+      if (output + v >= static_cast<int>(args_.dst.c)) continue;
+      const int position = (output + v) / args_.channels, k = output + v - position * args_.channels;
+      const int y = position / args_.subpixel, x = position - y * args_.subpixel;
+      reinterpret_cast<std::uint16_t*>(args_.dst.data.get())[to + y * args_.h_stride + x * args_.w_stride + k] =
+          half_bits(values[v]);
+    }
+  }
+
   const ProductArgs& args_;
   const Lanes8<kAny> neuron_, after_;
 };
