@@ -901,6 +901,28 @@ def first_layers() -> Iterator[Row]:
             yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
 
 
+# n, height, width, channels, outputs, kernel, stride, dilation, start, rows and columns of the result
+FEW_WEIGHTS = [
+    (3, 14, 13, 16, 8, (3, 3), (1, 1), (1, 1), (-1, -1), (14, 13)),
+    (4, 15, 12, 8, 24, (3, 2), (2, 1), (1, 1), (-1, 0), (8, 12)),  # the last column is beyond the source
+    (2, 12, 19, 24, 16, (2, 5), (1, 3), (2, 1), (-2, -3), (13, 8)),
+    (3, 9, 9, 32, 8, (1, 3), (1, 1), (1, 4), (2, -5), (7, 8)),
+]
+
+
+def few_weights() -> Iterator[Row]:
+    """Yield rows of gradients of few weights with aligned channels, in one format."""
+    for index, (n, h, w, c, outputs, kernel, stride, dilation, start, size) in enumerate(FEW_WEIGHTS):
+        for format in ("float32", "float16"):
+            rng = np.random.default_rng(360000 + index)
+            weights = random_weights(rng, outputs, kernel, c, 1, False)
+            src, diff_dst = image(rng, (n, h, w, c), formats=format), image(rng, (n, *size, outputs), formats=format)
+            window = Window(kernel, stride, dilation, start)
+            name = f"few weights {index}, {format}"
+            accumulates = index % 2 == 1
+            yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
+
+
 def large_transposes() -> Iterator[Row]:
     """Yield rows of transposed convolutions and their gradients with at least 2^20 products, in one format."""
     for index, (extents, groups, inputs, outputs, k, stride, dilation, padding, size) in enumerate(LARGE_TRANSPOSES):
@@ -939,6 +961,7 @@ def rows() -> Iterator[Row]:
         decoders,
         large_points,
         first_layers,
+        few_weights,
         large_transposes,
         binaries,
         random_gradients,

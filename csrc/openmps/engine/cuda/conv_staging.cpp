@@ -81,12 +81,12 @@ const char* why_not_paddings(ConvGraph& graph) {
 void StagedSource::copy_to(Work& work, Address to) const {
   const ConvGraph& graph = graph_;
   const ImageView& src = src_;
-  const auto part = static_cast<i64>(sizeof(layout::Bytes16) / size_of(src.format));
+  const auto part = static_cast<i64>(sizeof(Vector) / size_of(src.format));
   const Address from = work.view(src).data.address;
   const i64 pixels = src.n * src.h * src.w;
   const auto is_whole = [&](i64 values) { return values % part == 0; };
   if (src.format == graph.format && src.c == graph.x[1] && is_whole(src.c) && is_whole(src.w_stride) &&
-      is_whole(src.h_stride) && is_whole(src.n_stride) && from % sizeof(layout::Bytes16) == 0) {
+      is_whole(src.h_stride) && is_whole(src.n_stride) && from % sizeof(Vector) == 0) {
     const layout::GatherPixelsArgs args{.src = {from},
                                         .dst = {to},
                                         .h = src.h,

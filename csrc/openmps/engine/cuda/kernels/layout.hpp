@@ -49,14 +49,9 @@ MPSCNN_VALUE_KERNEL(pad_three_bytes, PadThreeBytesArgs) {
   }
 }
 
-/// 16 bytes of adjacent channels.
-struct alignas(16) Bytes16 {
-  std::uint64_t words[2];
-};
-
 struct GatherPixelsArgs {
-  Pointer<const Bytes16> src;
-  Pointer<Bytes16> dst;              ///< dense
+  Pointer<const Vector> src;
+  Pointer<Vector> dst;               ///< dense
   i64 h, w, parts;                   ///< parts: 16 bytes each, of a pixel
   i64 n_stride, h_stride, w_stride;  ///< of src, in parts
 };
@@ -68,16 +63,17 @@ MPSCNN_VALUE_KERNEL(gather_pixels, GatherPixelsArgs) {
 
 /// Windows of an image as rows of a matrix.
 struct GatherPatchesArgs {
-  View src;             ///< float16 or float32
-  Pointer<Bytes16> to;  ///< [n][h][w][parts], in the source's format
-  i64 h, w, parts;      ///< windows; parts: 16 bytes each, of a row
+  View src;            ///< float16 or float32
+  Pointer<Vector> to;  ///< [window][parts], in the source's format
+  i64 first;           ///< the first window of [n][h][w]
+  i64 h, w, parts;     ///< windows; parts: 16 bytes each, of a row
   i64 kernel_h, kernel_w;
   i64 start_h, start_w, stride_h, stride_w, dilation_h, dilation_w;
 };
 /// A row has the values of a window, [kernel_h][kernel_w][c], and zeros. One thread per part.
 MPSCNN_VALUE_KERNEL(gather_patches, GatherPatchesArgs) {
   const View& src = args.src;
-  const Place at = place_of(index, args.h, args.w, args.parts);
+  const Place at = place_of(args.first * args.parts + index, args.h, args.w, args.parts);
   const bool is_half = format_of(src) == Format::float16;
   const int lanes = is_half ? 8 : 4, channels = static_cast<int>(src.c), columns = static_cast<int>(args.kernel_w);
   const i64 top = args.start_h + at.y * args.stride_h, left = args.start_w + at.x * args.stride_w;
@@ -100,6 +96,26 @@ MPSCNN_VALUE_KERNEL(gather_patches, GatherPatchesArgs) {
     if (++q == columns) q = 0, ++p;
   }
   store_words(reinterpret_cast<unsigned char*>(args.to.get() + index), words);
+}
+
+/// The same for channels that are a multiple of 16 bytes, so that a part has values of one tap. One thread per part of
+/// the channels and row of taps: a thread per part of the matrix would divide more than it copies.
+MPSCNN_VALUE_KERNEL(gather_taps, GatherPatchesArgs) {
+  const View& src = args.src;
+  const int lanes = lanes_of<true>(src), of_tap = static_cast<int>(src.c) / lanes;
+  const i64 of_window = args.kernel_h * of_tap;
+  const Place at = place_of(args.first * of_window + index, args.h, args.w, of_window);
+  const int p = static_cast<int>(at.k) / of_tap, k = static_cast<int>(at.k) - p * of_tap;
+  const i64 y = args.start_h + at.y * args.stride_h + p * args.dilation_h, left = args.start_w + at.x * args.stride_w;
+  const bool has_row = y >= 0 && y < src.h;
+  const i64 window = (at.n * args.h + at.y) * args.w + at.x - args.first;
+  Vector* const to = args.to.get() + window * args.parts + p * args.kernel_w * of_tap + k;
+  for (i64 q = 0; q < args.kernel_w; ++q) {
+    const i64 x = left + q * args.dilation_w;
+    Vector values = {};
+    if (has_row && x >= 0 && x < src.w) values = load_vector(src, src.offset(at.n, y, x, k * lanes));
+    to[q * of_tap] = values;
+  }
 }
 
 /// Extents, or strides, of an array whose first extent is not needed.
