@@ -4,6 +4,7 @@
 #include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/convolution.hpp"
 #include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -152,7 +153,10 @@ const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call) {
   args.from.format = diff_src.format;
   args.from.n_stride = diff_src.n_stride, args.from.h_stride = diff_src.h_stride,
   args.from.w_stride = diff_src.w_stride;
-  work.launch(layout::spread_pixels, args, p.diff_src.size(), {&args.from, &args.to});
+  if (why_no_vectors({&args.from, &args.to}))
+    work.launch(layout::spread_pixels, args, p.diff_src.size(), {&args.from, &args.to});
+  else
+    work.launch(layout::spread_vectors, args, p.diff_src.size() / lanes_in_vector(args.to), {&args.from, &args.to});
   return nullptr;
 }
 

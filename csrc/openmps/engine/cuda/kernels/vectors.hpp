@@ -35,6 +35,10 @@ MPSCNN_HOST_DEVICE Vector load_vector(const View& view, i64 offset) {
   const i64 size = format_of(view) == Format::float16 ? 2 : 4;
   return *reinterpret_cast<const Vector*>(view.data.get() + offset * size);
 }
+MPSCNN_HOST_DEVICE void store_vector(const View& view, i64 offset, const Vector& vector) {
+  const i64 size = format_of(view) == Format::float16 ? 2 : 4;
+  *reinterpret_cast<Vector*>(view.data.get() + offset * size) = vector;
+}
 MPSCNN_HOST_DEVICE void unpack(const View& view, const Vector& vector, float (&values)[kMostLanes]) {
   if (format_of(view) == Format::float16) {
     for (int i = 0; i < 4; ++i) {
