@@ -97,6 +97,7 @@ const char* run_transpose_tuned(const Call<TransposeProblem>& call) {
     result.x = work.view(p.dst).data.address;
     result.w = copies.transposed(weights, graph.format);
     result.y = work.view(src).data.address;
+    result.turned_w = [&] { return copies.padded(weights, weights.in_channels_per_group, graph.format); };
     return result;
   };
   if (!run_fastest(work, {graph, 0, operands})) return "no library supports it";
