@@ -285,7 +285,7 @@ def moments_row(seed: int) -> Row:
 
 def many_pixels() -> Iterator[Row]:
     """Yield statistics of many float16 values with a mean that is large relative to the spread."""
-    for n, c in ((4, 3), (4, 8), (4, 16), (1, 8)):
+    for n, c in ((4, 3), (4, 8), (4, 16), (1, 8), (2, 72)):
         rng = np.random.default_rng(790000 + c + (4 - n) * 100)
         src = rng.uniform(7, 9, (n, 90, 80, c)).astype(np.float16)
         mean, variance = moments(values_of(src), 0)
@@ -303,7 +303,13 @@ def many_pixels() -> Iterator[Row]:
 def batches() -> Iterator[Row]:
     """Yield normalizations of batches with known statistics, and their gradients, of an odd number of many pixels."""
     for index, (c, neuron, dtype) in enumerate(
-        [(8, "none", "float16"), (16, "relu", "float16"), (12, "relu", "float32"), (72, "none", "float32")]
+        [
+            (8, "none", "float16"),
+            (16, "relu", "float16"),
+            (12, "relu", "float32"),
+            (72, "none", "float32"),
+            (72, "relu", "float16"),
+        ]
     ):
         rng = np.random.default_rng(640000 + index)
         src, diff = (image(rng, (3, 29, 31, c), formats=dtype) for _ in range(2))
@@ -327,6 +333,32 @@ def batches() -> Iterator[Row]:
         fields |= {"diff_dst": Operand(diff), "groups": 0, "count": src.size // c}
         fields |= {"diff_gamma": by_gamma, "diff_beta": by_beta}
         yield row("NormalizeGradient", name, fields, {"diff_src": (value, 2e-5)}, stored)
+
+
+def large_images() -> Iterator[Row]:
+    """Yield gradients of normalizations of each image, of an odd number of many pixels."""
+    for index, (c, groups, dtype) in enumerate([(72, 1, "float16"), (12, 3, "float32"), (10, 2, "float32")]):
+        rng = np.random.default_rng(650000 + index)
+        src, diff = (image(rng, (3, 43, 41, c), formats=dtype) for _ in range(2))
+        gamma, beta, epsilon = floats(rng, c, 0.5, 2), floats(rng, c, -1, 1), 1e-3
+        mean, variance = moments(values_of(src), groups)
+        deviation = np.sqrt(over_channels(variance, c) + epsilon)
+        g, z = values_of(diff), (values_of(src) - over_channels(mean, c)) / deviation
+
+        def means(x: Array, groups: int = groups, c: int = c) -> Array:
+            return over_channels(moments(x, groups)[0], c)
+
+        value = (gamma * g - means(gamma * g) - z * means(gamma * g * z)) / deviation
+        sums = {"diff_gamma": g * z, "diff_beta": g}
+        expected: dict[str, Any] = {
+            key: (each.sum(axis=(0, 1, 2)), 2e-6 * np.abs(each).sum(axis=(0, 1, 2))) for key, each in sums.items()
+        }
+        fields = {"diff_dst": Operand(diff), "src": Operand(src), "gamma": gamma, "beta": beta, "epsilon": epsilon}
+        fields |= {"mean": mean.ravel().astype(np.float32), "variance": variance.ravel().astype(np.float32)}
+        fields |= {"exact": pairs(mean, variance), "groups": groups}
+        name = f"large images, {groups} groups of {c}, {dtype}"
+        stored = dtype if dtype == "float16" else ""
+        yield row("NormalizeGradient", name, fields, {"diff_src": (value, 2e-5), **expected}, stored)
 
 
 class Normalization:
@@ -506,6 +538,7 @@ def rows() -> Iterator[Row]:
     yield from map(moments_row, range(80))
     yield from many_pixels()
     yield from batches()
+    yield from large_images()
     for seed in range(90):
         yield from batch_rows(seed)
     yield from map(image_row, range(90))

@@ -13,9 +13,9 @@ namespace {
 
 using namespace normalization;
 
-constexpr i64 kThreadsOfGpu = 64 * 1024;  // each has several loads under way; more would store more partial sums
-constexpr i64 kPixelsPerPart = 2 * kTogether;
 constexpr const char* kOtherNeuron = "a neuron other than relu";
+
+i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
 
 /// Offsets of parts of the scratch memory, multiples of 16 bytes.
 class Layout {
@@ -45,7 +45,7 @@ struct Memories {
     of_channels = layout.add(sets * channels, sizeof(Pair));
     base = work.scratch(layout.bytes());
   }
-  Coefficients coefficients() const { return {{base + mean}, {base + scale}, {base + shift}}; }
+  StoredCoefficients coefficients() const { return {{base + mean}, {base + scale}, {base + shift}}; }
 };
 
 Statistics statistics_of(Work& work, const ChannelValues& mean, const ChannelValues& variance,
@@ -77,37 +77,47 @@ bool are_rows(const Source& source, const View& other) {
   return is_row(source.view) && is_row(other) && source.view.w == other.w && source.start_h == 0 && source.start_w == 0;
 }
 
-/// Return the distance of the pixels of a thread of a row, so that each has PixelsOfThread::kCount in each turn.
-i64 step_in_row(const View& row) {
-  constexpr i64 kPixels = PixelsOfThread::kCount * PixelsOfThread::kTurns;
-  return (row.w + kPixels - 1) / kPixels;
+Division division_of(const View& view, bool by_vectors) {
+  const i64 runs = by_vectors ? view.c / lanes_in_vector(view) : view.c;
+  const i64 most = by_vectors ? Division::kMostRuns : Division::kMostSingleRuns;
+  const i64 blocks = divided_up(runs, most);
+  return {static_cast<int>(runs), static_cast<int>(divided_up(runs, blocks))};
 }
 
-/// Return how many parts the pixels of each set are summed in.
-i64 parts_for(const View& pixels, i64 sets, bool by_vectors) {
-  const i64 threads = sets * pixels.c / (by_vectors ? lanes_in_vector(pixels) : 1);
-  const i64 count = pixels.n * pixels.h * pixels.w / sets;
-  return std::clamp<i64>(kThreadsOfGpu / threads, 1, std::max<i64>(1, count / kPixelsPerPart));
+/// Return the number of blocks for kernels whose threads compute PixelsOfThread of a row.
+i64 blocks_for_rows(const Division& division, const View& row) {
+  const i64 pixels = static_cast<i64>(division.rows()) * PixelsOfThread::kCount * PixelsOfThread::kTurns;
+  return division.blocks() * divided_up(row.w, pixels);
+}
+
+/// Set how the pixels of each set are divided among blocks. More than run at a time would store more partial sums.
+void divide(Work& work, PartsArgs& args, i64 sets, bool by_vectors) {
+  args.division = division_of(args.pixels, by_vectors);
+  const Gpu& gpu = work.gpu();
+  const i64 blocks = gpu.driver().is_host ? 12 : static_cast<i64>(kSumBlocks) * gpu.processors();
+  const i64 most = divided_up(args.count(), static_cast<i64>(args.division.rows()) * kTogether);
+  args.parts = std::clamp<i64>(blocks / (sets * args.division.blocks()), 1, std::max<i64>(most, 1));
 }
 
 /// Enqueue the kernel that sums the parts.
 void sum_parts(Work& work, const Kernel<PartsArgs>& values, const Kernel<PartsArgs>& vectors, PartsArgs args, i64 sets,
                bool by_vectors) {
-  const i64 lanes = by_vectors ? lanes_in_vector(args.pixels) : 1;
   const View &pixels = args.pixels, &src = args.src.view;
   args.is_row = pixels.h == 1 && (args.is_per_image || pixels.n == 1);
   if (src)
     args.is_row = args.is_row && src.n == pixels.n && src.h == 1 && src.w == pixels.w && args.src.start_h == 0 &&
                   args.src.start_w == 0;
-  work.launch(by_vectors ? vectors : values, args, sets * args.parts * (args.pixels.c / lanes),
+  work.launch(by_vectors ? vectors : values, args, sets * args.parts * args.division.blocks(),
               {&args.pixels, &args.src.view});
 }
 
-void find_coefficients(Work& work, const Statistics& statistics, const Groups& groups, i64 sets,
-                       const ChannelValues& gamma, const ChannelValues& beta, float epsilon,
-                       const Coefficients& result) {
-  const CoefficientsArgs args{statistics, groups, constants_of(work, gamma), constants_of(work, beta), epsilon, result};
-  work.launch(normalization_coefficients, args, sets * groups.channels);
+Forward forward_of(Work& work, const Statistics& statistics, const Groups& groups, const ChannelValues& gamma,
+                   const ChannelValues& beta, float epsilon) {
+  return {statistics, groups, constants_of(work, gamma), constants_of(work, beta), epsilon};
+}
+
+void store_coefficients(Work& work, const Forward& forward, i64 sets, const StoredCoefficients& result) {
+  work.launch(normalization_coefficients, CoefficientsArgs{forward, result}, sets * forward.groups.channels);
 }
 
 // ------------------------------------------------------------------------------------------------------ normalization
@@ -129,32 +139,34 @@ const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
   const bool by_vectors = kind == Form::vectors;
   NormalizeArgs args{.src = work.source(p.src),
                      .dst = work.view(p.dst),
+                     .forward = {},
                      .coefficients = {},
                      .is_per_image = p.groups > 0,
                      .neuron = activation_of(work, p.neuron),
-                     .step = 0};
+                     .division = {}};
   if (by_vectors) {
     if (!is_simple(args.neuron)) return kOtherNeuron;
     if (const char* why_not = why_no_vectors({&args.src.view, &args.dst})) return why_not;
   }
   if (kind == Form::three_bytes)
     if (const char* why_not = why_not_three_bytes(p, args)) return why_not;
-  const View src = flattened(args.src.view, false);
-  const i64 sets = p.groups > 0 ? src.n : 1, c = src.c;
-  const bool sums_vectors = !why_no_vectors({&src});
-  const i64 parts = p.groups > 0 ? parts_for(src, sets, sums_vectors) : 0;
-  const Groups groups{c, p.groups};
-  const Memories memories(work, sets, c, p.groups, parts);
-  args.coefficients = memories.coefficients();
+  const Groups groups{p.dst.c, p.groups};
+  const i64 sets = p.groups > 0 ? p.dst.n : 1;
+  PartsArgs sums{};
+  bool sums_vectors = false;
+  if (p.groups > 0) {
+    sums.pixels = flattened(args.src.view, false), sums.is_per_image = true;
+    sums_vectors = !why_no_vectors({&sums.pixels});
+    divide(work, sums, sets, sums_vectors);
+  }
+  const Memories memories(work, sets, groups.channels, p.groups, sums.parts);
   Statistics statistics = statistics_of(work, p.mean, p.variance, p.exact);
   if (p.groups > 0) {
-    PartsArgs sums{};
-    sums.pixels = src, sums.is_per_image = true, sums.parts = parts;
     sums.partial = {memories.base + memories.partial}, sums.pivots = {memories.base + memories.pivots};
     sum_parts(work, moments_parts, moments_parts_vectors, sums, sets, sums_vectors);
-    const MomentsArgs moments{.channels = c,
-                              .parts = parts,
-                              .pixels = src.h * src.w,
+    const MomentsArgs moments{.channels = groups.channels,
+                              .parts = sums.parts,
+                              .pixels = sums.count(),
                               .partial = {sums.partial.address},
                               .pivots = {sums.pivots.address},
                               .result = statistics,
@@ -164,18 +176,20 @@ const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
     work.launch(moments_of_groups, moments, sets * p.groups);
     statistics = {{}, {}, moments.pairs};
   }
-  find_coefficients(work, statistics, groups, sets, p.gamma, p.beta, p.epsilon, args.coefficients);
+  args.forward = forward_of(work, statistics, groups, p.gamma, p.beta, p.epsilon);
+  if (kind != Form::three_bytes) flatten(args.src, args.dst, !args.is_per_image);
+  if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
+    args.division = division_of(args.dst, true);
+    work.launch(normalize_rows, args, blocks_for_rows(args.division, args.dst), {&args.src.view, &args.dst});
+    return nullptr;
+  }
+  args.coefficients = memories.coefficients();
+  store_coefficients(work, args.forward, sets, args.coefficients);
   if (kind == Form::three_bytes) {
     work.launch(normalize_three_bytes, args, p.dst.n * p.dst.h * p.dst.w / 4, {&args.src.view, &args.dst});
     return nullptr;
   }
-  flatten(args.src, args.dst, !args.is_per_image);
   const i64 lanes = by_vectors ? lanes_in_vector(args.dst) : 1;
-  if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
-    args.step = step_in_row(args.dst);
-    work.launch(normalize_rows, args, args.step * (args.dst.c / lanes), {&args.src.view, &args.dst});
-    return nullptr;
-  }
   work.launch(by_vectors ? normalize_vectors : normalize, args, p.dst.size() / lanes, {&args.src.view, &args.dst});
   return nullptr;
 }
@@ -195,7 +209,7 @@ const char* run_moments(const Call<BatchMomentsProblem>& call, bool by_vectors) 
   sums.pixels = flattened(work.view(p.src), true);
   if (by_vectors)
     if (const char* why_not = why_no_vectors({&sums.pixels})) return why_not;
-  sums.parts = parts_for(sums.pixels, 1, by_vectors);
+  divide(work, sums, 1, by_vectors);
   const Memories memories(work, 1, p.src.c, 0, sums.parts);
   sums.partial = {memories.base + memories.partial}, sums.pivots = {memories.base + memories.pivots};
   sum_parts(work, moments_parts, moments_parts_vectors, sums, 1, by_vectors);
@@ -236,22 +250,20 @@ const char* why_no_vectors_for(const PartsArgs& sums) {
 
 template <class P>
 GradientSumsArgs sums_of(Work& work, const P& p, const Groups& groups, i64 parts, const Memories& memories) {
-  return {.parts = parts,
-          .partial = {memories.base + memories.partial},
-          .statistics = statistics_of(work, p.mean, p.variance, p.exact),
-          .groups = groups,
-          .gamma = constants_of(work, p.gamma),
-          .epsilon = p.epsilon,
-          .images = 1,
-          .count = 0,
-          .diff_gamma = work.values(p.diff_gamma),
-          .diff_beta = work.values(p.diff_beta),
-          .adds = false,
-          .of_channels = {memories.base + memories.of_channels},
-          .of_groups = {memories.base + memories.pairs},
-          .own = {memories.base + memories.own},
-          .slope = {memories.base + memories.slope},
-          .constant = {memories.base + memories.constant}};
+  return {
+      .parts = parts,
+      .partial = {memories.base + memories.partial},
+      .forward = forward_of(work, statistics_of(work, p.mean, p.variance, p.exact), groups, p.gamma, p.beta, p.epsilon),
+      .images = 1,
+      .count = 0,
+      .diff_gamma = work.values(p.diff_gamma),
+      .diff_beta = work.values(p.diff_beta),
+      .adds = false,
+      .of_channels = {memories.base + memories.of_channels},
+      .of_groups = {memories.base + memories.pairs},
+      .own = {memories.base + memories.own},
+      .slope = {memories.base + memories.slope},
+      .constant = {memories.base + memories.constant}};
 }
 
 const char* run_moments_gradient(const Call<BatchMomentsGradientProblem>& call, bool by_vectors) {
@@ -260,12 +272,11 @@ const char* run_moments_gradient(const Call<BatchMomentsGradientProblem>& call, 
   if (by_vectors)
     if (const char* why_not = why_no_vectors_for(sums)) return why_not;
   const Groups groups{p.diff_dst.c, 0};
-  sums.parts = parts_for(sums.pixels, 1, by_vectors);
+  divide(work, sums, 1, by_vectors);
   const Memories memories(work, 1, groups.channels, 0, sums.parts);
-  sums.partial = {memories.base + memories.partial}, sums.forward = memories.coefficients();
   GradientSumsArgs totals = sums_of(work, p, groups, sums.parts, memories);
   totals.adds = p.adds;
-  find_coefficients(work, totals.statistics, groups, 1, p.gamma, p.beta, p.epsilon, sums.forward);
+  sums.partial = {memories.base + memories.partial}, sums.forward = totals.forward;
   sum_parts(work, normalization_gradient_parts, normalization_gradient_parts_vectors, sums, 1, by_vectors);
   work.launch(normalization_gradient_of_batch, totals, groups.channels);
   return nullptr;
@@ -298,12 +309,10 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
                              .src = work.source(p.src),
                              .diff_src = work.view(p.diff_src),
                              .is_per_image = p.groups > 0,
+                             .sums = {},
                              .forward = {},
-                             .own = {},
-                             .slope = {},
-                             .constant = {},
                              .neuron = activation_of(work, p.neuron),
-                             .step = 0,
+                             .division = {},
                              .is_read_twice = p.src.edge == Edge::clamp && (start_h < 0 || start_h + g.h > x.h ||
                                                                             start_w < 0 || start_w + g.w > x.w),
                              .rows = {start_h, 1, 1, 1, x.h, g.h, true},
@@ -322,30 +331,29 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
     src.start_h = start_h, src.start_w = start_w;
     sums = gradient_parts(work, g, src, args.neuron, true);
     sums_vectors = !why_no_vectors_for(sums);
-    sums.parts = parts_for(sums.pixels, sets, sums_vectors);
+    divide(work, sums, sets, sums_vectors);
   }
   const Memories memories(work, sets, c, p.groups, sums.parts);
-  args.forward = memories.coefficients();
-  GradientSumsArgs totals = sums_of(work, p, groups, sums.parts, memories);
-  totals.images = sets;
-  totals.count = p.groups > 0 ? x.h * x.w * groups.channels_of_each() : p.count;
-  args.own = totals.own, args.slope = totals.slope, args.constant = totals.constant;
-  find_coefficients(work, totals.statistics, groups, sets, p.gamma, p.beta, p.epsilon, args.forward);
+  args.sums = sums_of(work, p, groups, sums.parts, memories);
+  args.sums.images = sets;
+  args.sums.count = p.groups > 0 ? x.h * x.w * groups.channels_of_each() : p.count;
   if (p.groups > 0) {
-    sums.partial = {memories.base + memories.partial}, sums.forward = args.forward;
+    sums.partial = {memories.base + memories.partial}, sums.forward = args.sums.forward;
     sum_parts(work, normalization_gradient_parts, normalization_gradient_parts_vectors, sums, sets, sums_vectors);
-    work.launch(normalization_gradient_of_images, totals, sets * c);
-    work.launch(normalization_gradient_of_groups, totals, sets * p.groups);
-    work.launch(normalization_gradient_over_images, totals, c);
+    work.launch(normalization_gradient_of_images, args.sums, sets * c);
+    work.launch(normalization_gradient_of_groups, args.sums, sets * p.groups);
+    work.launch(normalization_gradient_over_images, args.sums, c);
   }
-  work.launch(normalization_gradient_coefficients, totals, sets * c);
-  const i64 lanes = by_vectors ? lanes_in_vector(args.diff_src) : 1;
   if (by_vectors && make_rows(args)) {
-    args.step = step_in_row(args.diff_src);
-    work.launch(normalize_gradient_rows, args, args.step * (args.diff_src.c / lanes),
+    args.division = division_of(args.diff_src, true);
+    work.launch(normalize_gradient_rows, args, blocks_for_rows(args.division, args.diff_src),
                 {&args.diff_dst.view, &args.src.view, &args.diff_src});
     return nullptr;
   }
+  args.forward = memories.coefficients();
+  store_coefficients(work, args.sums.forward, sets, args.forward);
+  work.launch(normalization_gradient_coefficients, args.sums, sets * c);
+  const i64 lanes = by_vectors ? lanes_in_vector(args.diff_src) : 1;
   work.launch(by_vectors ? normalize_gradient_vectors : normalize_gradient, args, p.diff_src.size() / lanes,
               {&args.diff_dst.view, &args.src.view, &args.diff_src});
   return nullptr;
@@ -358,6 +366,49 @@ constexpr Implementation<Call<NormalizeGradientProblem>> kNormalizeGradients[] =
      [](const Call<NormalizeGradientProblem>& call) { return run_normalize_gradient(call, false); }},
 };
 const ImplementationNames kNormalizeGradientNames(kNormalizeGradients);
+
+// ------------------------------------------------------------------------------------------- and the sum behind it
+
+bool is_like_dense(const Operand& operand, const ImageView& dst) {
+  const ImageView& view = operand.view;
+  return operand.start_h == 0 && operand.start_w == 0 && view.format == dst.format && view.is_dense() &&
+         view.n == dst.n && view.h == dst.h && view.w == dst.w && view.c == dst.c;
+}
+
+NormalizeAddArgs arguments_of(const NormalizeAddProblem& p, Work& work) {
+  return {.src = work.source(p.src),
+          .addend = work.source(p.addend),
+          .dst = work.view(p.dst),
+          .mask = work.view(p.mask),
+          .forward = forward_of(work, statistics_of(work, p.mean, p.variance, p.exact), {p.dst.c, 0}, p.gamma, p.beta,
+                                p.epsilon),
+          .min = p.min,
+          .max = p.max,
+          .division = {}};
+}
+
+const char* run_normalize_add_rows(const Call<NormalizeAddProblem>& call) {
+  const auto& [p, work] = call;
+  if (!fuses(p)) return "gaps between the values, or channels that are no multiple of 16 bytes";
+  NormalizeAddArgs args = arguments_of(p, work);
+  View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
+  if (const char* why_not = why_no_vectors({&src, &addend, &dst})) return why_not;
+  if (args.mask.data.address % 8 != 0) return "the mask is not aligned";
+  for (View* const view : {&src, &addend, &dst, &args.mask}) *view = flattened(*view, true);
+  args.division = division_of(dst, true);
+  // The mask's format is known: the kernel is compiled for that of the other images.
+  work.launch(normalize_add_rows, args, blocks_for_rows(args.division, dst), {&src, &addend, &dst});
+  return nullptr;
+}
+const char* run_normalize_add(const Call<NormalizeAddProblem>& call) {
+  const auto& [p, work] = call;
+  const NormalizeAddArgs args = arguments_of(p, work);
+  work.launch(normalize_add, args, args.dst.size(), {&args.src.view, &args.addend.view, &args.dst, &args.mask});
+  return nullptr;
+}
+constexpr Implementation<Call<NormalizeAddProblem>> kNormalizeAdds[] = {
+    {"cuda_normalize_add_rows", run_normalize_add_rows}, {"cuda_normalize_add", run_normalize_add}};
+const ImplementationNames kNormalizeAddNames(kNormalizeAdds);
 
 }  // namespace
 
@@ -372,6 +423,17 @@ bool solve(const BatchMomentsGradientProblem& problem, Work& work) {
 }
 bool solve(const NormalizeGradientProblem& problem, Work& work) {
   return try_first("normalize_gradient", kNormalizeGradients, Call<NormalizeGradientProblem>{problem, work});
+}
+
+bool fuses(const NormalizeAddProblem& p) {
+  if (p.dst.format != Format::float16 && p.dst.format != Format::float32) return false;
+  const i64 lanes = p.dst.format == Format::float16 ? 8 : 4;
+  if (p.dst.c % lanes != 0 || !p.dst.is_dense() || !is_like_dense(p.src, p.dst) || !is_like_dense(p.addend, p.dst))
+    return false;
+  return !p.mask.memory || (p.mask.format == Format::unorm8 && p.mask.is_dense());
+}
+bool solve(const NormalizeAddProblem& problem, Work& work) {
+  return try_first("normalize_add", kNormalizeAdds, Call<NormalizeAddProblem>{problem, work});
 }
 
 }  // namespace openmps::cuda

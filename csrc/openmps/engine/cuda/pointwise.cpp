@@ -165,6 +165,31 @@ constexpr Implementation<Call<BinaryGradientProblem>> kBinaryGradients[] = {
     {"cuda_binary_gradient_sums", run_binary_gradient_sums}};
 const ImplementationNames kBinaryGradientNames(kBinaryGradients);
 
+pointwise::MaskedSumArgs arguments_of(const MaskedSumProblem& p, Work& work) {
+  return {work.source(p.src0), work.source(p.src1), work.source(p.mask), work.view(p.dst), p.scale, {}};
+}
+
+const char* run_masked_sum_lanes(const Call<MaskedSumProblem>& call) {
+  const auto& [p, work] = call;
+  pointwise::MaskedSumArgs args = arguments_of(p, work);
+  if (const char* why_not =
+          divide(args.dst, {&args.dst}, {&args.src0, &args.src1, &args.mask}, /*by_channel=*/false, args.chunks))
+    return why_not;
+  work.launch(pointwise::masked_sum_lanes, args, threads_of(args.chunks),
+              {&args.src0.view, &args.src1.view, &args.mask.view, &args.dst});
+  return nullptr;
+}
+const char* run_masked_sum(const Call<MaskedSumProblem>& call) {
+  const auto& [p, work] = call;
+  const pointwise::MaskedSumArgs args = arguments_of(p, work);
+  work.launch(pointwise::masked_sum, args, args.dst.size(),
+              {&args.src0.view, &args.src1.view, &args.mask.view, &args.dst});
+  return nullptr;
+}
+constexpr Implementation<Call<MaskedSumProblem>> kMaskedSums[] = {{"cuda_masked_sum_lanes", run_masked_sum_lanes},
+                                                                  {"cuda_masked_sum", run_masked_sum}};
+const ImplementationNames kMaskedSumNames(kMaskedSums);
+
 const char* run_dropout_dense(const Call<DropoutProblem>& call) {
   const auto& [p, work] = call;
   const Source src = work.source(p.src);
@@ -312,6 +337,9 @@ bool solve(const BinaryProblem& problem, Work& work) {
 }
 bool solve(const BinaryGradientProblem& problem, Work& work) {
   return try_first("binary_gradient", kBinaryGradients, Call<BinaryGradientProblem>{problem, work});
+}
+bool solve(const MaskedSumProblem& problem, Work& work) {
+  return try_first("masked_sum", kMaskedSums, Call<MaskedSumProblem>{problem, work});
 }
 bool solve(const DropoutProblem& problem, Work& work) {
   return try_first("dropout", kDropouts, Call<DropoutProblem>{problem, work});

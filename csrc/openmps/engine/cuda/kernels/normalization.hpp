@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization by mean and variance, and its gradients. Statistics and sums are found in two passes: each thread sums
-// a part of the pixels of its channels, then a block adds the parts.
+// Normalization by mean and variance, and its gradients. Statistics and sums are found in two passes: each block sums
+// a part of the pixels of its channels, then a warp or a block adds the parts.
 #pragma once
 
+#include "engine/cuda/kernels/clusters.hpp"
 #include "engine/cuda/kernels/lanes.hpp"
 #include "engine/cuda/kernels/vectors.hpp"
 #include "engine/cuda/kernels/windows.hpp"
@@ -49,47 +50,128 @@ struct Groups {
   MPSCNN_HOST_DEVICE i64 channels_of_each() const { return channels / count; }
 };
 
-/// y = (x - mean) * scale + shift for each channel, of each image or of all images together. The shift includes the
-/// rounding of the mean.
+/// y = (x - mean) * scale + shift for a channel. The shift includes the rounding of the mean.
 struct Coefficients {
-  Pointer<float> mean, scale, shift;
+  float mean, scale, shift;
 };
 
-struct CoefficientsArgs {
+/// The coefficients of each channel, of each image or of all images together.
+struct Forward {
   Statistics statistics;
   Groups groups;
   Pointer<const float> gamma, beta;
   double epsilon;
-  Coefficients result;
+
+  MPSCNN_HOST_DEVICE Coefficients find(i64 image, i64 k) const {
+    const Pair pair = statistics.get(groups.index(image, k));
+    const double factor = gamma[k] / ::sqrt(pair.b + epsilon);
+    const auto rounded = static_cast<float>(pair.a);
+    return {rounded, static_cast<float>(factor), static_cast<float>(beta[k] + (rounded - pair.a) * factor)};
+  }
+};
+
+/// Coefficients in memory, for kernels whose threads compute too few values to find them on their own.
+struct StoredCoefficients {
+  Pointer<float> mean, scale, shift;
+
+  template <bool by_vectors>
+  MPSCNN_HOST_DEVICE void load(i64 from, int lanes, Coefficients (&to)[kMostLanes]) const {
+    float values[3][kMostLanes];
+    load_words<by_vectors>(mean, from, lanes, values[0]);
+    load_words<by_vectors>(scale, from, lanes, values[1]);
+    load_words<by_vectors>(shift, from, lanes, values[2]);
+    for (int i = 0; i < lanes; ++i) to[i] = {values[0][i], values[1][i], values[2][i]};
+  }
+};
+
+struct CoefficientsArgs {
+  Forward forward;
+  StoredCoefficients result;
 };
 MPSCNN_VALUE_KERNEL(normalization_coefficients, CoefficientsArgs) {
-  const i64 c = args.groups.channels, image = index / c, k = index - image * c;
-  const Pair statistics = args.statistics.get(args.groups.index(image, k));
-  const double factor = args.gamma[k] / ::sqrt(statistics.b + args.epsilon);
-  const auto rounded = static_cast<float>(statistics.a);
-  args.result.mean[index] = rounded;
-  args.result.scale[index] = static_cast<float>(factor);
-  args.result.shift[index] = static_cast<float>(args.beta[k] + (rounded - statistics.a) * factor);
+  const i64 c = args.forward.groups.channels, image = index / c;
+  const Coefficients found = args.forward.find(image, index - image * c);
+  args.result.mean[index] = found.mean;
+  args.result.scale[index] = found.scale;
+  args.result.shift[index] = found.shift;
 }
+
+// ------------------------------------------------------------------------------------------------- blocks of threads
+
+/// How the threads of a block are divided: each has a run of adjacent channels (16 bytes, or one channel) of some
+/// pixels. 8 runs of 16 bytes are a line of the caches.
+struct Division {
+  static constexpr int kMostRuns = 8, kMostSingleRuns = 32, kMostChannels = kMostRuns * kMostLanes;
+  int runs;     ///< of a pixel
+  int columns;  ///< adjacent runs of a block
+
+  MPSCNN_HOST_DEVICE int rows() const { return kThreads / columns; }  ///< pixels at a time
+  MPSCNN_HOST_DEVICE int blocks() const { return (runs + columns - 1) / columns; }
+};
+
+/// Place of block `index`: blocks are counted through all runs, then through pixels.
+struct BlockPlace {
+  int first_run;
+  i64 pixels;  ///< index of its pixels
+
+  MPSCNN_HOST_DEVICE BlockPlace(const Division& division, i64 index) {
+    const auto blocks = static_cast<std::uint32_t>(division.blocks()), i = static_cast<std::uint32_t>(index);
+    pixels = i / blocks;
+    first_run = static_cast<int>(i % blocks) * division.columns;
+  }
+};
+
+struct ThreadPlace {
+  int row, column;
+  bool is_in_block, has_run;
+
+  MPSCNN_HOST_DEVICE ThreadPlace(const Division& division, const BlockPlace& place, i64 thread) {
+    row = static_cast<int>(thread) / division.columns;
+    column = static_cast<int>(thread) % division.columns;
+    is_in_block = row < division.rows();
+    has_run = is_in_block && place.first_run + column < division.runs;
+  }
+};
+
+/// T of each channel of a block.
+template <class T>
+struct ChannelsOfBlock {
+  T of[Division::kMostChannels];
+
+  /// Store find(k) for each channel k.
+  template <class Find>
+  MPSCNN_HOST_DEVICE void fill(const Division& division, const BlockPlace& place, int lanes, const Block& block,
+                               const Find& find) {
+    const i64 first = static_cast<i64>(place.first_run) * lanes, end = static_cast<i64>(division.runs) * lanes;
+    block.for_each(division.columns * lanes, [&](i64 i) {
+      if (first + i < end) of[i] = find(first + i);
+    });
+  }
+  MPSCNN_HOST_DEVICE void load(const ThreadPlace& thread, int lanes, T (&to)[kMostLanes]) const {
+    for (int i = 0; i < lanes; ++i) to[i] = of[thread.column * lanes + i];
+  }
+};
 
 // --------------------------------------------------------------------------------------------------------- statistics
 
-constexpr int kTogether = 8;  ///< pixels summed in float, which loses no more than rounding a distance does
+constexpr int kTogether = 8;   ///< pixels summed in float, which loses no more than rounding a distance does
+constexpr int kSumBlocks = 2;  ///< per multiprocessor, which keep enough loads under way
 
 /// Pixels whose channels are summed, of each image or of all images together.
 struct PartsArgs {
   View pixels;  ///< source, or gradient of the result
   bool is_per_image;
   bool is_row;  ///< the pixels of each sum are one row, in `src` too
+  Division division;
   i64 parts;
-  Pointer<Pair> partial;  ///< of each image if per image, part and channel
+  Pointer<Pair> partial;  ///< of each image if per image, channel and part
 
   // Moments.
   Pointer<float> pivots;  ///< of each image if per image, and channel: mean of the first pixels
 
   // Gradients.
   Source src;  ///< of the pixels
-  Coefficients forward;
+  Forward forward;
   Activation neuron;
 
   MPSCNN_HOST_DEVICE i64 count() const { return (is_per_image ? 1 : pixels.n) * pixels.h * pixels.w; }
@@ -102,97 +184,146 @@ struct PartsArgs {
   }
 };
 
-/// Image (0 if not per image), part and first channel of a thread.
+/// Pixels `first`, `first` + `step`, ... of channel k and the following ones; image 0 if not per image.
 struct PartOfThread {
-  i64 image, part, k;
-  MPSCNN_HOST_DEVICE PartOfThread(const PartsArgs& args, i64 index, int lanes) {
-    const i64 c = args.pixels.c / lanes, row = index / c;
-    k = (index - row * c) * lanes;
-    image = row / args.parts;
-    part = row - image * args.parts;
-  }
+  i64 image, k, first, step;
 };
 
-/// Call add(value, x, a, b) for kTogether pixels of a row from `pixel` on, as sum_part() does. All loads of a turn are
-/// under way before the first one is used.
+/// Call add(value, x, a, b) for up to kTogether pixels of a row from `pixel` on, as sum_pixels() does. All loads of a
+/// turn are under way before the first one is used.
 template <bool has_src, class Add>
-MPSCNN_HOST_DEVICE void add_together(const PartsArgs& args, const PartOfThread& mine, i64 pixel, float (&a)[kMostLanes],
-                                     float (&b)[kMostLanes], const Add& add) {
+MPSCNN_HOST_DEVICE void add_together(const PartsArgs& args, const PartOfThread& mine, i64 pixel, i64 pixels,
+                                     float (&a)[kMostLanes], float (&b)[kMostLanes], const Add& add) {
   constexpr int kLoaded = has_src ? kTogether / 2 : kTogether;
-  const View &pixels = args.pixels, &src = args.src.view;
-  const i64 first = mine.image * pixels.n_stride + mine.k, first_src = mine.image * src.n_stride + mine.k;
+  const View &view = args.pixels, &src = args.src.view;
+  const i64 first = mine.image * view.n_stride + mine.k, first_src = mine.image * src.n_stride + mine.k;
   for (int turn = 0; turn < kTogether; turn += kLoaded) {
-    Vector values[kLoaded], seen[has_src ? kLoaded : 1];
+    Vector values[kLoaded] = {}, seen[has_src ? kLoaded : 1] = {};
     MPSCNN_UNROLL
     for (int j = 0; j < kLoaded; ++j) {
-      const i64 at = pixel + (turn + j) * args.parts;
-      values[j] = load_vector(pixels, first + at * pixels.w_stride);
+      const i64 at = pixel + (turn + j) * mine.step;
+      if (at >= pixels) continue;
+      values[j] = load_vector(view, first + at * view.w_stride);
       if constexpr (has_src) seen[j] = load_vector(src, first_src + at * src.w_stride);
     }
     MPSCNN_UNROLL
     for (int j = 0; j < kLoaded; ++j) {
+      if (pixel + (turn + j) * mine.step >= pixels) continue;
       float value[kMostLanes], x[kMostLanes];
-      unpack(pixels, values[j], value);
+      unpack(view, values[j], value);
       if constexpr (has_src) unpack(src, seen[j], x);
       add(value, x, a, b);
     }
   }
 }
 
-/// Call add(value, x, a, b) for the values of each pixel of a part, x those of `src`, and store the sums of a and b.
+/// Call add(value, x, a, b) for the values of each pixel of a thread, x those of `src`; add the sums of a and b to
+/// `sums`.
 template <bool by_vectors, bool has_src, class Add>
-MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const PartOfThread& mine, int lanes, const Add& add) {
+MPSCNN_HOST_DEVICE void sum_pixels(const PartsArgs& args, const PartOfThread& mine, int lanes, const Add& add,
+                                   Pair (&sums)[kMostLanes]) {
   const i64 pixels = args.count();
-  double sums[2][kMostLanes];
-  for (int i = 0; i < lanes; ++i) sums[0][i] = sums[1][i] = 0;
-  for (i64 pixel = mine.part; pixel < pixels;) {
+  for (i64 pixel = mine.first; pixel < pixels; pixel += kTogether * mine.step) {
     float a[kMostLanes], b[kMostLanes];
     for (int i = 0; i < lanes; ++i) a[i] = b[i] = 0;
-    if (by_vectors && args.is_row && pixel + (kTogether - 1) * args.parts < pixels) {
-      add_together<has_src>(args, mine, pixel, a, b, add);
-      pixel += kTogether * args.parts;
+    if (by_vectors && args.is_row) {
+      add_together<has_src>(args, mine, pixel, pixels, a, b, add);
     } else {
-      for (int j = 0; j < kTogether && pixel < pixels; ++j, pixel += args.parts) {
-        const Place at = args.place(mine.image, pixel, mine.k);
+      for (int j = 0; j < kTogether && pixel + j * mine.step < pixels; ++j) {
+        const Place at = args.place(mine.image, pixel + j * mine.step, mine.k);
         float value[kMostLanes], x[kMostLanes];
         load_lanes<by_vectors>(args.pixels, at, value);
         if constexpr (has_src) load_lanes<by_vectors>(args.src, at, x);
         add(value, x, a, b);
       }
     }
-    for (int i = 0; i < lanes; ++i) sums[0][i] += a[i], sums[1][i] += b[i];
+    for (int i = 0; i < lanes; ++i) sums[i] = added(sums[i], {a[i], b[i]});
   }
-  const i64 to = (mine.image * args.parts + mine.part) * args.pixels.c + mine.k;
-  for (int i = 0; i < lanes; ++i) args.partial[to + i] = {sums[0][i], sums[1][i]};
+}
+
+/// Sums of the threads of a block: of each row, lane and column, so that adjacent threads store adjacent values.
+template <bool by_vectors>
+struct SumsOfBlock {
+  Pair of[kThreads * (by_vectors ? kMostLanes : 1)];
+};
+
+/// Call sum(thread, mine, sums) in each thread, `sums` initially 0; add the sums of all rows and store them.
+template <bool by_vectors, class Sum>
+MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place, const Block& block, const Sum& sum) {
+  MPSCNN_SHARED(SumsOfBlock<by_vectors>, shared, 1);
+  Pair* const of = shared.own(0).of;
+  const int lanes = lanes_of<by_vectors>(args.pixels), columns = args.division.columns, rows = args.division.rows();
+  const i64 image = place.pixels / args.parts, part = place.pixels - image * args.parts;
+  block.for_each(kThreads, [&](i64 index) {
+    const ThreadPlace thread(args.division, place, index);
+    if (!thread.is_in_block) return;
+    Pair sums[kMostLanes];
+    for (int i = 0; i < lanes; ++i) sums[i] = {0, 0};
+    if (thread.has_run) {
+      const i64 k = static_cast<i64>(place.first_run + thread.column) * lanes;
+      sum(thread, PartOfThread{image, k, part * rows + thread.row, args.parts * rows}, sums);
+    }
+    for (int i = 0; i < lanes; ++i) of[(thread.row * lanes + i) * columns + thread.column] = sums[i];
+  });
+  const int width = lanes * columns;
+  const auto add_rows = [&](int slot, int first, int step, int end) {
+    Pair total = of[first * width + slot];
+    for (int row = first + step; row < end; row += step) total = added(total, of[row * width + slot]);
+    return total;
+  };
+  // First those of kTogether rows each: few threads have many rows otherwise.
+  block.for_each((rows + kTogether - 1) / kTogether * width, [&](i64 i) {
+    const int first = static_cast<int>(i) / width * kTogether, slot = static_cast<int>(i) % width;
+    of[first * width + slot] = add_rows(slot, first, 1, first + kTogether < rows ? first + kTogether : rows);
+  });
+  block.for_each(width, [&](i64 i) {
+    const int slot = static_cast<int>(i), lane = slot / columns, run = place.first_run + slot % columns;
+    if (run >= args.division.runs) return;
+    const i64 channel = image * args.pixels.c + static_cast<i64>(run) * lanes + lane;
+    args.partial[channel * args.parts + part] = add_rows(slot, 0, kTogether, rows);
+  });
+}
+
+/// Return the mean of the first pixels.
+template <bool by_vectors>
+MPSCNN_HOST_DEVICE void find_pivot(const PartsArgs& args, const PartOfThread& mine, int lanes,
+                                   float (&pivot)[kMostLanes]) {
+  const i64 last = args.count() - 1;
+  float x[kTogether][kMostLanes];
+  MPSCNN_UNROLL
+  for (int j = 0; j < kTogether; ++j)
+    load_lanes<by_vectors>(args.pixels, args.place(mine.image, j < last ? j : last, mine.k), x[j]);
+  for (int i = 0; i < lanes; ++i) {
+    pivot[i] = 0;
+    MPSCNN_UNROLL
+    for (int j = 0; j < kTogether; ++j) pivot[i] += x[j][i] / kTogether;
+  }
 }
 
 /// Sum distances from the pivot, and their squares. The closer the pivot is to the mean, the less is lost when the
 /// square of their distance is subtracted.
 template <bool by_vectors>
-MPSCNN_HOST_DEVICE void sum_moments(const PartsArgs& args, i64 index) {
+MPSCNN_HOST_DEVICE void sum_moments(const PartsArgs& args, i64 index, const Block& block) {
   const int lanes = lanes_of<by_vectors>(args.pixels);
-  const PartOfThread mine(args, index, lanes);
-  const i64 pixels = args.count(), first_pixels = pixels < kTogether ? pixels : kTogether;
-  float pivot[kMostLanes], x[kMostLanes];
-  for (int i = 0; i < lanes; ++i) pivot[i] = 0;
-  for (i64 pixel = 0; pixel < first_pixels; ++pixel) {
-    load_lanes<by_vectors>(args.pixels, args.place(mine.image, pixel, mine.k), x);
-    for (int i = 0; i < lanes; ++i) pivot[i] += x[i] / static_cast<float>(first_pixels);
-  }
-  if (mine.part == 0)
-    for (int i = 0; i < lanes; ++i) args.pivots[mine.image * args.pixels.c + mine.k + i] = pivot[i];
-  const auto add = [&](const float (&value)[kMostLanes], const float (&)[kMostLanes], float (&a)[kMostLanes],
-                       float (&b)[kMostLanes]) {
-    for (int i = 0; i < lanes; ++i) {
-      const float distance = value[i] - pivot[i];
-      a[i] += distance;
-      b[i] += distance * distance;
-    }
+  const auto sum = [&](const ThreadPlace&, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+    float pivot[kMostLanes];
+    find_pivot<by_vectors>(args, mine, lanes, pivot);
+    if (mine.first == 0)
+      for (int i = 0; i < lanes; ++i) args.pivots[mine.image * args.pixels.c + mine.k + i] = pivot[i];
+    const auto add = [&](const float (&value)[kMostLanes], const float (&)[kMostLanes], float (&a)[kMostLanes],
+                         float (&b)[kMostLanes]) {
+      for (int i = 0; i < lanes; ++i) {
+        const float distance = value[i] - pivot[i];
+        a[i] += distance;
+        b[i] += distance * distance;
+      }
+    };
+    sum_pixels<by_vectors, false>(args, mine, lanes, add, sums);
   };
-  sum_part<by_vectors, false>(args, mine, lanes, add);
+  sum_part<by_vectors>(args, BlockPlace(args.division, index), block, sum);
 }
-MPSCNN_VALUE_KERNEL(moments_parts, PartsArgs) { sum_moments<false>(args, index); }
-MPSCNN_VALUE_KERNEL(moments_parts_vectors, PartsArgs) { sum_moments<true>(args, index); }
+MPSCNN_BLOCK_KERNEL(moments_parts, PartsArgs) { sum_moments<false>(args, index, block); }
+MPSCNN_BLOCK_KERNEL(moments_parts_vectors, PartsArgs, kSumBlocks) { sum_moments<true>(args, index, block); }
 
 struct MomentsArgs {
   i64 channels, parts, pixels;  ///< pixels that each part-sum together covers
@@ -207,11 +338,11 @@ struct MomentsArgs {
 };
 
 /// Moments of channel `index` over all images.
-MPSCNN_BLOCK_KERNEL(moments_of_batch, MomentsArgs) {
-  const Pair sums = block.reduce(
-      args.parts, Pair{0, 0}, [&](i64 part) { return args.partial[part * args.channels + index]; },
+MPSCNN_WARP_KERNEL(moments_of_batch, MomentsArgs) {
+  const Pair sums = warp.reduce(
+      args.parts, Pair{0, 0}, [&](i64 part) { return args.partial[index * args.parts + part]; },
       [](const Pair& x, const Pair& y) { return added(x, y); });
-  block.for_each(1, [&](i64) {
+  warp.for_each(1, [&](i64) {
     const auto pixels = static_cast<double>(args.pixels), before = static_cast<double>(args.before);
     double mean = args.pivots[index] + sums.a / pixels, spread = sums.b - sums.a * (sums.a / pixels);
     if (spread < 0) spread = 0;  // by rounding
@@ -230,11 +361,9 @@ MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
   const i64 each = args.groups.channels_of_each(), image = index / args.groups.count;
   const i64 first = (index - image * args.groups.count) * each, parts = args.parts;
   const auto pixels = static_cast<double>(args.pixels), count = pixels * static_cast<double>(each);
-  const auto channel_of = [&](i64 i) { return image * args.channels + first + i / parts; };
-  const auto sums_of = [&](i64 i) {
-    const i64 k = i / parts, part = i - k * parts;
-    return args.partial[(image * parts + part) * args.channels + first + k];
-  };
+  const i64 first_channel = image * args.channels + first;
+  const auto channel_of = [&](i64 i) { return first_channel + i / parts; };
+  const auto sums_of = [&](i64 i) { return args.partial[first_channel * parts + i]; };
   const auto add = [](double x, double y) { return x + y; };
   const double mean = block.reduce(
                           each * parts, 0.0,
@@ -262,33 +391,38 @@ MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
 
 // ------------------------------------------------------------------------------------------------------ normalization
 
-/// Pixels of a thread that computes the same channels of several pixels of a row: `first`, `first` + `step`, ...
+/// Pixels of a thread that computes the same channels of several pixels of a row.
 struct PixelsOfThread {
-  static constexpr int kCount = 4, kTurns = 2;
-  i64 first, k;
-  MPSCNN_HOST_DEVICE PixelsOfThread(i64 index, const View& row) {
-    const int lanes = lanes_of<true>(row);
-    first = index / (row.c / lanes);
-    k = (index - first * (row.c / lanes)) * lanes;
+  static constexpr int kCount = 4, kTurns = 2;  ///< pixels at a time
+
+  i64 k, first, step, end;
+  MPSCNN_HOST_DEVICE PixelsOfThread(const Division& division, const BlockPlace& place, const ThreadPlace& thread,
+                                    const View& row) {
+    const int rows = division.rows();
+    k = static_cast<i64>(place.first_run + thread.column) * lanes_of<true>(row);
+    first = place.pixels * rows * (kCount * kTurns) + thread.row;
+    step = rows;
+    end = first + rows * (kCount * kTurns);
+    if (end > row.w) end = row.w;
   }
 };
 
 struct NormalizeArgs {
   Source src;
   View dst;
-  Coefficients coefficients;
+  Forward forward;
+  StoredCoefficients coefficients;  ///< not of rows
   bool is_per_image;
   Activation neuron;  ///< by vectors: none or relu
-  i64 step;           ///< of rows: between the pixels of a thread
+  Division division;  ///< of rows
 };
 
 /// Normalize the values of channel `k` and the following ones.
 template <bool by_vectors>
-MPSCNN_HOST_DEVICE void normalize_values(const NormalizeArgs& args, i64 k, const float (&mean)[kMostLanes],
-                                         const float (&scale)[kMostLanes], const float (&shift)[kMostLanes],
+MPSCNN_HOST_DEVICE void normalize_values(const NormalizeArgs& args, i64 k, const Coefficients (&known)[kMostLanes],
                                          float (&values)[kMostLanes]) {
   for (int i = 0; i < lanes_of<by_vectors>(args.dst); ++i) {
-    const float y = (values[i] - mean[i]) * scale[i] + shift[i];
+    const float y = (values[i] - known[i].mean) * known[i].scale + known[i].shift;
     if constexpr (by_vectors) {
       values[i] = args.neuron.type == NeuronType::relu ? NeuronFormulas<DeviceMath>::relu(y, args.neuron.a) : y;
     } else {
@@ -301,41 +435,46 @@ template <bool by_vectors>
 MPSCNN_HOST_DEVICE void normalize_lanes(const NormalizeArgs& args, i64 index) {
   const int lanes = lanes_of<by_vectors>(args.dst);
   const Place at = first_place_of(index, args.dst, lanes);
-  const i64 from = (args.is_per_image ? at.n * args.dst.c : 0) + at.k;
-  float values[kMostLanes], mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
+  float values[kMostLanes];
+  Coefficients known[kMostLanes];
   load_lanes<by_vectors>(args.src, at, values);
-  load_words<by_vectors>(args.coefficients.mean, from, lanes, mean);
-  load_words<by_vectors>(args.coefficients.scale, from, lanes, scale);
-  load_words<by_vectors>(args.coefficients.shift, from, lanes, shift);
-  normalize_values<by_vectors>(args, at.k, mean, scale, shift, values);
+  args.coefficients.load<by_vectors>((args.is_per_image ? at.n * args.dst.c : 0) + at.k, lanes, known);
+  normalize_values<by_vectors>(args, at.k, known, values);
   store_lanes<by_vectors>(args.dst, at, values);
 }
 MPSCNN_VALUE_KERNEL(normalize, NormalizeArgs) { normalize_lanes<false>(args, index); }
 MPSCNN_VALUE_KERNEL(normalize_vectors, NormalizeArgs) { normalize_lanes<true>(args, index); }
 
-/// The same for source and result that are one row of pixels each. The coefficients are loaded once per thread.
-MPSCNN_VALUE_KERNEL(normalize_rows, NormalizeArgs) {
+/// The same for source and result that are one row of pixels each. Each block finds the coefficients of its channels:
+/// another kernel would take longer.
+MPSCNN_BLOCK_KERNEL(normalize_rows, NormalizeArgs) {
   const View &src = args.src.view, &dst = args.dst;
-  const PixelsOfThread mine(index, dst);
   const int lanes = lanes_of<true>(dst);
-  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
-  load_words<true>(args.coefficients.mean, mine.k, lanes, mean);
-  load_words<true>(args.coefficients.scale, mine.k, lanes, scale);
-  load_words<true>(args.coefficients.shift, mine.k, lanes, shift);
-  constexpr int kCount = PixelsOfThread::kCount;
-  for (i64 pixel = mine.first; pixel < dst.w; pixel += kCount * args.step) {
-    Vector loaded[kCount] = {};
-    MPSCNN_UNROLL
-    for (int j = 0; j < kCount; ++j)
-      if (const i64 x = pixel + j * args.step; x < dst.w) loaded[j] = load_vector(src, x * src.w_stride + mine.k);
-    MPSCNN_UNROLL
-    for (int j = 0; j < kCount; ++j) {
-      float values[kMostLanes];
-      unpack(src, loaded[j], values);
-      normalize_values<true>(args, mine.k, mean, scale, shift, values);
-      if (const i64 x = pixel + j * args.step; x < dst.w) store_lanes<true>(dst, {0, 0, x, mine.k}, values);
+  const BlockPlace place(args.division, index);
+  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
+  ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
+  of_block.fill(args.division, place, lanes, block, [&](i64 k) { return args.forward.find(0, k); });
+  block.for_each(kThreads, [&](i64 i) {
+    const ThreadPlace thread(args.division, place, i);
+    if (!thread.has_run) return;
+    const PixelsOfThread mine(args.division, place, thread, dst);
+    Coefficients known[kMostLanes];
+    of_block.load(thread, lanes, known);
+    constexpr int kCount = PixelsOfThread::kCount;
+    for (i64 pixel = mine.first; pixel < mine.end; pixel += kCount * mine.step) {
+      Vector loaded[kCount] = {};
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j)
+        if (const i64 x = pixel + j * mine.step; x < mine.end) loaded[j] = load_vector(src, x * src.w_stride + mine.k);
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        float values[kMostLanes];
+        unpack(src, loaded[j], values);
+        normalize_values<true>(args, mine.k, known, values);
+        if (const i64 x = pixel + j * mine.step; x < mine.end) store_lanes<true>(dst, {0, 0, x, mine.k}, values);
+      }
     }
-  }
+  });
 }
 
 /// The same for dense images, of three unorm8 channels and of float16. One thread per 4 pixels.
@@ -371,35 +510,43 @@ MPSCNN_HOST_DEVICE float slope_times(const Activation& f, float gradient, float 
 
 /// Sum G and G * (x - the mean rounded to float).
 template <bool by_vectors>
-MPSCNN_HOST_DEVICE void sum_gradients(const PartsArgs& args, i64 index) {
+MPSCNN_HOST_DEVICE void sum_gradients(const PartsArgs& args, i64 index, const Block& block) {
   const int lanes = lanes_of<by_vectors>(args.pixels);
-  const PartOfThread mine(args, index, lanes);
-  const i64 from = mine.image * args.pixels.c + mine.k;
-  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
-  load_words<by_vectors>(args.forward.mean, from, lanes, mean);
-  load_words<by_vectors>(args.forward.scale, from, lanes, scale);
-  load_words<by_vectors>(args.forward.shift, from, lanes, shift);
-  const auto add = [&](const float (&gradient)[kMostLanes], const float (&x)[kMostLanes], float (&a)[kMostLanes],
-                       float (&b)[kMostLanes]) {
-    for (int i = 0; i < lanes; ++i) {
-      const float distance = x[i] - mean[i];
-      const float g = slope_times<by_vectors>(args.neuron, gradient[i], distance * scale[i] + shift[i], mine.k);
-      a[i] += g;
-      b[i] += g * distance;
-    }
+  const BlockPlace place(args.division, index);
+  const i64 image = place.pixels / args.parts;
+  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
+  ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
+  of_block.fill(args.division, place, lanes, block, [&](i64 k) { return args.forward.find(image, k); });
+  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+    Coefficients known[kMostLanes];
+    of_block.load(thread, lanes, known);
+    const auto add = [&](const float (&gradient)[kMostLanes], const float (&x)[kMostLanes], float (&a)[kMostLanes],
+                         float (&b)[kMostLanes]) {
+      for (int i = 0; i < lanes; ++i) {
+        const float distance = x[i] - known[i].mean, y = distance * known[i].scale + known[i].shift;
+        const float g = slope_times<by_vectors>(args.neuron, gradient[i], y, mine.k);
+        a[i] += g;
+        b[i] += g * distance;
+      }
+    };
+    sum_pixels<by_vectors, true>(args, mine, lanes, add, sums);
   };
-  sum_part<by_vectors, true>(args, mine, lanes, add);
+  sum_part<by_vectors>(args, place, block, sum);
 }
-MPSCNN_VALUE_KERNEL(normalization_gradient_parts, PartsArgs) { sum_gradients<false>(args, index); }
-MPSCNN_VALUE_KERNEL(normalization_gradient_parts_vectors, PartsArgs) { sum_gradients<true>(args, index); }
+MPSCNN_BLOCK_KERNEL(normalization_gradient_parts, PartsArgs) { sum_gradients<false>(args, index, block); }
+MPSCNN_BLOCK_KERNEL(normalization_gradient_parts_vectors, PartsArgs, kSumBlocks) {
+  sum_gradients<true>(args, index, block);
+}
+
+/// diff_src = own * G + slope * (x - the mean rounded to float) + constant for a channel.
+struct GradientCoefficients {
+  float own, slope, constant;
+};
 
 struct GradientSumsArgs {
   i64 parts;
   Pointer<const Pair> partial;
-  Statistics statistics;
-  Groups groups;
-  Pointer<const float> gamma;
-  double epsilon;
+  Forward forward;
   i64 images, count;  ///< of pixels; 0: mean and variance are constants
 
   // Batches.
@@ -410,42 +557,59 @@ struct GradientSumsArgs {
   Pointer<Pair> of_channels;  ///< sum G and sum G * z of each image and channel
   Pointer<Pair> of_groups;    ///< the same times gamma, of each image and group
 
-  // Coefficients: diff_src = own * G + slope * (x - mean) + constant.
+  // Coefficients in memory.
   Pointer<float> own, slope, constant;
 
   /// Return sum G and sum G * z of channel `index` (image * channels + channel), z = (x - mean) / deviation.
-  MPSCNN_HOST_DEVICE Pair sums(i64 index, const Block& block) const {
-    const i64 c = groups.channels, image = index / c, k = index - image * c, all_parts = parts;
-    const Pointer<const Pair> from = partial;
-    const Pair found = block.reduce(
-        all_parts, Pair{0, 0}, [&](i64 part) { return from[(image * all_parts + part) * c + k]; },
+  MPSCNN_HOST_DEVICE Pair sums(i64 index, const Warp& warp) const {
+    const i64 c = forward.groups.channels, image = index / c;
+    const Pointer<const Pair> from{partial.address + static_cast<std::uint64_t>(index * parts) * sizeof(Pair)};
+    const Pair found = warp.reduce(
+        parts, Pair{0, 0}, [&](i64 part) { return from[part]; },
         [](const Pair& x, const Pair& y) { return added(x, y); });
-    const Pair known = statistics.get(groups.index(image, k));
+    const Pair known = forward.statistics.get(forward.groups.index(image, index - image * c));
     const double product = found.b + (static_cast<float>(known.a) - known.a) * found.a;
-    return {found.a, product / ::sqrt(known.b + epsilon)};
+    return {found.a, product / ::sqrt(known.b + forward.epsilon)};
+  }
+
+  MPSCNN_HOST_DEVICE GradientCoefficients find(i64 image, i64 k) const {
+    const i64 group = forward.groups.index(image, k);
+    const double gamma = forward.gamma[k];
+    Pair sums{0, 0};
+    if (forward.groups.count > 0) {
+      sums = of_groups[group];
+    } else if (count > 0) {
+      sums = {gamma * diff_beta[k], gamma * diff_gamma[k]};
+    }
+    const double pixels = count > 0 ? static_cast<double>(count) : 1.0;
+    const Pair known = forward.statistics.get(group);
+    const double inverse = 1 / ::sqrt(known.b + forward.epsilon), slope = -inverse * inverse * (sums.b / pixels);
+    // Includes the rounding of the mean.
+    const double constant = slope * (static_cast<float>(known.a) - known.a) - inverse * (sums.a / pixels);
+    return {static_cast<float>(gamma * inverse), static_cast<float>(slope), static_cast<float>(constant)};
   }
 };
 
-MPSCNN_BLOCK_KERNEL(normalization_gradient_of_batch, GradientSumsArgs) {
-  const Pair sums = args.sums(index, block);
-  block.for_each(1, [&](i64) {
+MPSCNN_WARP_KERNEL(normalization_gradient_of_batch, GradientSumsArgs) {
+  const Pair sums = args.sums(index, warp);
+  warp.for_each(1, [&](i64) {
     args.diff_gamma[index] = static_cast<float>(sums.b + (args.adds ? args.diff_gamma[index] : 0.0));
     args.diff_beta[index] = static_cast<float>(sums.a + (args.adds ? args.diff_beta[index] : 0.0));
   });
 }
 
-MPSCNN_BLOCK_KERNEL(normalization_gradient_of_images, GradientSumsArgs) {
-  const Pair sums = args.sums(index, block);
-  block.for_each(1, [&](i64) { args.of_channels[index] = sums; });
+MPSCNN_WARP_KERNEL(normalization_gradient_of_images, GradientSumsArgs) {
+  const Pair sums = args.sums(index, warp);
+  warp.for_each(1, [&](i64) { args.of_channels[index] = sums; });
 }
 MPSCNN_BLOCK_KERNEL(normalization_gradient_of_groups, GradientSumsArgs) {
-  const i64 each = args.groups.channels_of_each(), image = index / args.groups.count;
-  const i64 first = (index - image * args.groups.count) * each;
+  const i64 each = args.forward.groups.channels_of_each(), image = index / args.forward.groups.count;
+  const i64 first = (index - image * args.forward.groups.count) * each;
   const Pair sums = block.reduce(
       each, Pair{0, 0},
       [&](i64 i) {
-        const Pair own = args.of_channels[image * args.groups.channels + first + i];
-        const double gamma = args.gamma[first + i];
+        const Pair own = args.of_channels[image * args.forward.groups.channels + first + i];
+        const double gamma = args.forward.gamma[first + i];
         return Pair{gamma * own.a, gamma * own.b};
       },
       [](const Pair& x, const Pair& y) { return added(x, y); });
@@ -454,66 +618,44 @@ MPSCNN_BLOCK_KERNEL(normalization_gradient_of_groups, GradientSumsArgs) {
 MPSCNN_VALUE_KERNEL(normalization_gradient_over_images, GradientSumsArgs) {
   Pair sums{0, 0};
   for (i64 image = 0; image < args.images; ++image)
-    sums = added(sums, args.of_channels[image * args.groups.channels + index]);
+    sums = added(sums, args.of_channels[image * args.forward.groups.channels + index]);
   args.diff_beta[index] = static_cast<float>(sums.a);
   args.diff_gamma[index] = static_cast<float>(sums.b);
 }
 
 MPSCNN_VALUE_KERNEL(normalization_gradient_coefficients, GradientSumsArgs) {
-  const i64 c = args.groups.channels, image = index / c, k = index - image * c, group = args.groups.index(image, k);
-  const double gamma = args.gamma[k];
-  Pair sums{0, 0};
-  if (args.groups.count > 0) {
-    sums = args.of_groups[group];
-  } else if (args.count > 0) {
-    sums = {gamma * args.diff_beta[k], gamma * args.diff_gamma[k]};
-  }
-  const double count = args.count > 0 ? static_cast<double>(args.count) : 1.0;
-  const Pair statistics = args.statistics.get(group);
-  const double inverse = 1 / ::sqrt(statistics.b + args.epsilon), slope = -inverse * inverse * (sums.b / count);
-  args.own[index] = static_cast<float>(gamma * inverse);
-  args.slope[index] = static_cast<float>(slope);
-  // Includes the rounding of the mean.
-  args.constant[index] =
-      static_cast<float>(slope * (static_cast<float>(statistics.a) - statistics.a) - inverse * (sums.a / count));
+  const i64 c = args.forward.groups.channels, image = index / c;
+  const GradientCoefficients found = args.find(image, index - image * c);
+  args.own[index] = found.own;
+  args.slope[index] = found.slope;
+  args.constant[index] = found.constant;
 }
 
 struct NormalizeGradientArgs {
   Source diff_dst, src;
   View diff_src;
   bool is_per_image;
-  Coefficients forward;
-  Pointer<float> own, slope, constant;
-  Activation neuron;  ///< by vectors: none or relu
-  i64 step;           ///< of rows: between the pixels of a thread
+  GradientSumsArgs sums;
+  StoredCoefficients forward;  ///< not of rows
+  Activation neuron;           ///< by vectors: none or relu
+  Division division;           ///< of rows
   bool is_read_twice;
   WindowAxis rows, columns;  ///< if a pixel is read twice: the results that read each pixel of the source
 };
 
-/// Coefficients of the channels of a thread, from index `from` on.
-template <bool by_vectors>
-struct GradientCoefficients {
-  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];  ///< scale and shift only with a neuron
-  float own[kMostLanes], slope[kMostLanes], constant[kMostLanes];
-
-  MPSCNN_HOST_DEVICE GradientCoefficients(const NormalizeGradientArgs& args, i64 from, int lanes) {
-    load_words<by_vectors>(args.forward.mean, from, lanes, mean);
-    load_words<by_vectors>(args.own, from, lanes, own);
-    load_words<by_vectors>(args.slope, from, lanes, slope);
-    load_words<by_vectors>(args.constant, from, lanes, constant);
-    if (args.neuron.type == NeuronType::none) return;
-    load_words<by_vectors>(args.forward.scale, from, lanes, scale);
-    load_words<by_vectors>(args.forward.shift, from, lanes, shift);
-  }
+/// Coefficients of the channels of a thread.
+struct CoefficientsOfThread {
+  Coefficients forward[kMostLanes];
+  GradientCoefficients own[kMostLanes];
 
   /// Replace the gradients of results by those of the values of the source.
+  template <bool by_vectors>
   MPSCNN_HOST_DEVICE void apply(const Activation& neuron, i64 k, int lanes, const float (&value)[kMostLanes],
                                 float (&gradient)[kMostLanes]) const {
     for (int i = 0; i < lanes; ++i) {
-      const float distance = value[i] - mean[i];
-      float g = gradient[i];
-      if (neuron.type != NeuronType::none) g = slope_times<by_vectors>(neuron, g, distance * scale[i] + shift[i], k);
-      gradient[i] = own[i] * g + (slope[i] * distance + constant[i]);
+      const float distance = value[i] - forward[i].mean, y = distance * forward[i].scale + forward[i].shift;
+      const float g = slope_times<by_vectors>(neuron, gradient[i], y, k);
+      gradient[i] = own[i].own * g + (own[i].slope * distance + own[i].constant);
     }
   }
 };
@@ -541,38 +683,55 @@ MPSCNN_HOST_DEVICE void find_gradients(const NormalizeGradientArgs& args, i64 in
   }
   load_lanes<by_vectors>(args.src.view, {at.n, y, x, at.k}, value);
   const i64 from = (args.is_per_image ? at.n * args.diff_src.c : 0) + at.k;
-  const GradientCoefficients<by_vectors> coefficients(args, from, lanes);
-  coefficients.apply(args.neuron, at.k, lanes, value, gradient);
+  CoefficientsOfThread known;
+  args.forward.load<by_vectors>(from, lanes, known.forward);
+  float own[3][kMostLanes];
+  load_words<by_vectors>(args.sums.own, from, lanes, own[0]);
+  load_words<by_vectors>(args.sums.slope, from, lanes, own[1]);
+  load_words<by_vectors>(args.sums.constant, from, lanes, own[2]);
+  for (int i = 0; i < lanes; ++i) known.own[i] = {own[0][i], own[1][i], own[2][i]};
+  known.apply<by_vectors>(args.neuron, at.k, lanes, value, gradient);
   store_lanes<by_vectors>(args.diff_src, at, gradient);
 }
 MPSCNN_VALUE_KERNEL(normalize_gradient, NormalizeGradientArgs) { find_gradients<false>(args, index); }
 MPSCNN_VALUE_KERNEL(normalize_gradient_vectors, NormalizeGradientArgs) { find_gradients<true>(args, index); }
 
-/// The same for images that are one row of pixels each. The coefficients are loaded once per thread.
-MPSCNN_VALUE_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
+/// The same for images that are one row of pixels each, as normalize_rows.
+MPSCNN_BLOCK_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
   const View &diff_dst = args.diff_dst.view, &src = args.src.view, &diff_src = args.diff_src;
-  const PixelsOfThread mine(index, diff_src);
   const int lanes = lanes_of<true>(diff_src);
-  const GradientCoefficients<true> coefficients(args, mine.k, lanes);
-  constexpr int kCount = PixelsOfThread::kCount;
-  for (i64 pixel = mine.first; pixel < diff_src.w; pixel += kCount * args.step) {
-    Vector gradients[kCount] = {}, seen[kCount] = {};
-    MPSCNN_UNROLL
-    for (int j = 0; j < kCount; ++j) {
-      const i64 x = pixel + j * args.step;
-      if (x >= diff_src.w) continue;
-      gradients[j] = load_vector(diff_dst, x * diff_dst.w_stride + mine.k);
-      seen[j] = load_vector(src, x * src.w_stride + mine.k);
+  const BlockPlace place(args.division, index);
+  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, forward, 1);
+  MPSCNN_SHARED(ChannelsOfBlock<GradientCoefficients>, own, 1);
+  forward.own(0).fill(args.division, place, lanes, block, [&](i64 k) { return args.sums.forward.find(0, k); });
+  own.own(0).fill(args.division, place, lanes, block, [&](i64 k) { return args.sums.find(0, k); });
+  block.for_each(kThreads, [&](i64 i) {
+    const ThreadPlace thread(args.division, place, i);
+    if (!thread.has_run) return;
+    const PixelsOfThread mine(args.division, place, thread, diff_src);
+    CoefficientsOfThread known;
+    forward.own(0).load(thread, lanes, known.forward);
+    own.own(0).load(thread, lanes, known.own);
+    constexpr int kCount = PixelsOfThread::kCount;
+    for (i64 pixel = mine.first; pixel < mine.end; pixel += kCount * mine.step) {
+      Vector gradients[kCount] = {}, seen[kCount] = {};
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        const i64 x = pixel + j * mine.step;
+        if (x >= mine.end) continue;
+        gradients[j] = load_vector(diff_dst, x * diff_dst.w_stride + mine.k);
+        seen[j] = load_vector(src, x * src.w_stride + mine.k);
+      }
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        float gradient[kMostLanes], value[kMostLanes];
+        unpack(diff_dst, gradients[j], gradient);
+        unpack(src, seen[j], value);
+        known.apply<true>(args.neuron, mine.k, lanes, value, gradient);
+        if (const i64 x = pixel + j * mine.step; x < mine.end) store_lanes<true>(diff_src, {0, 0, x, mine.k}, gradient);
+      }
     }
-    MPSCNN_UNROLL
-    for (int j = 0; j < kCount; ++j) {
-      float gradient[kMostLanes], value[kMostLanes];
-      unpack(diff_dst, gradients[j], gradient);
-      unpack(src, seen[j], value);
-      coefficients.apply(args.neuron, mine.k, lanes, value, gradient);
-      if (const i64 x = pixel + j * args.step; x < diff_src.w) store_lanes<true>(diff_src, {0, 0, x, mine.k}, gradient);
-    }
-  }
+  });
 }
 
 // ------------------------------------------------------------------------------------------- and the sum behind it
@@ -580,11 +739,14 @@ MPSCNN_VALUE_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
 struct NormalizeAddArgs {
   Source src, addend;
   View dst, mask;
-  Coefficients coefficients;
+  Forward forward;
   float min, max;
-  i64 step;  ///< of rows: between the pixels of a thread
+  Division division;  ///< of rows
 };
 
+MPSCNN_HOST_DEVICE float normalized(const Coefficients& known, float value) {
+  return (value - known.mean) * known.scale + known.shift;
+}
 MPSCNN_HOST_DEVICE float bounded(const NormalizeAddArgs& args, float value, bool& is_within) {
   is_within = value > args.min && value < args.max;
   value = value < args.min ? args.min : value;
@@ -593,54 +755,59 @@ MPSCNN_HOST_DEVICE float bounded(const NormalizeAddArgs& args, float value, bool
 
 MPSCNN_VALUE_KERNEL(normalize_add, NormalizeAddArgs) {
   const Place at = place_of(index, args.dst);
-  const Coefficients& f = args.coefficients;
-  const float normalized = (load(args.src, at) - f.mean[at.k]) * f.scale[at.k] + f.shift[at.k];
+  const float value = normalized(args.forward.find(0, at.k), load(args.src, at)) + load(args.addend, at);
   bool is_within = false;
-  store(args.dst, at, bounded(args, normalized + load(args.addend, at), is_within));
+  store(args.dst, at, bounded(args, value, is_within));
   if (args.mask) store(args.mask, at, is_within ? 1.0f : 0.0f);
 }
 
 /// The same for images that are one row of pixels each. The mask is unorm8.
-MPSCNN_VALUE_KERNEL(normalize_add_rows, NormalizeAddArgs) {
+MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) {
   const View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
-  const PixelsOfThread mine(index, dst);
   const int lanes = lanes_of<true>(dst);
-  float mean[kMostLanes], scale[kMostLanes], shift[kMostLanes];
-  load_words<true>(args.coefficients.mean, mine.k, lanes, mean);
-  load_words<true>(args.coefficients.scale, mine.k, lanes, scale);
-  load_words<true>(args.coefficients.shift, mine.k, lanes, shift);
-  constexpr int kCount = PixelsOfThread::kCount;
-  for (i64 pixel = mine.first; pixel < dst.w; pixel += kCount * args.step) {
-    Vector loaded[kCount] = {}, added[kCount] = {};
-    MPSCNN_UNROLL
-    for (int j = 0; j < kCount; ++j) {
-      const i64 x = pixel + j * args.step;
-      if (x >= dst.w) continue;
-      loaded[j] = load_vector(src, x * src.w_stride + mine.k);
-      added[j] = load_vector(addend, x * addend.w_stride + mine.k);
-    }
-    MPSCNN_UNROLL
-    for (int j = 0; j < kCount; ++j) {
-      const i64 x = pixel + j * args.step;
-      if (x >= dst.w) continue;
-      float values[kMostLanes], others[kMostLanes];
-      unpack(src, loaded[j], values);
-      unpack(addend, added[j], others);
-      Words<8> mask = {};
-      for (int i = 0; i < lanes; ++i) {
-        bool is_within = false;
-        values[i] = bounded(args, (values[i] - mean[i]) * scale[i] + shift[i] + others[i], is_within);
-        if (is_within) mask.word[i / 4] |= 0xffu << (i % 4 * 8);
+  const BlockPlace place(args.division, index);
+  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
+  ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
+  of_block.fill(args.division, place, lanes, block, [&](i64 k) { return args.forward.find(0, k); });
+  block.for_each(kThreads, [&](i64 i) {
+    const ThreadPlace thread(args.division, place, i);
+    if (!thread.has_run) return;
+    const PixelsOfThread mine(args.division, place, thread, dst);
+    Coefficients known[kMostLanes];
+    of_block.load(thread, lanes, known);
+    constexpr int kCount = PixelsOfThread::kCount;
+    for (i64 pixel = mine.first; pixel < mine.end; pixel += kCount * mine.step) {
+      Vector loaded[kCount] = {}, added[kCount] = {};
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        const i64 x = pixel + j * mine.step;
+        if (x >= mine.end) continue;
+        loaded[j] = load_vector(src, x * src.w_stride + mine.k);
+        added[j] = load_vector(addend, x * addend.w_stride + mine.k);
       }
-      store_lanes<true>(dst, {0, 0, x, mine.k}, values);
-      if (!args.mask) continue;
-      unsigned char* const to = args.mask.data.get() + x * args.mask.w_stride + mine.k;
-      if (lanes == 8)
-        store_words(to, mask);
-      else
-        store_words(to, Words<4>{{mask.word[0]}});
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j) {
+        const i64 x = pixel + j * mine.step;
+        if (x >= mine.end) continue;
+        float values[kMostLanes], others[kMostLanes];
+        unpack(src, loaded[j], values);
+        unpack(addend, added[j], others);
+        Words<8> mask = {};
+        for (int lane = 0; lane < lanes; ++lane) {
+          bool is_within = false;
+          values[lane] = bounded(args, normalized(known[lane], values[lane]) + others[lane], is_within);
+          if (is_within) mask.word[lane / 4] |= 0xffu << (lane % 4 * 8);
+        }
+        store_lanes<true>(dst, {0, 0, x, mine.k}, values);
+        if (!args.mask) continue;
+        unsigned char* const to = args.mask.data.get() + x * args.mask.w_stride + mine.k;
+        if (lanes == 8)
+          store_words(to, mask);
+        else
+          store_words(to, Words<4>{{mask.word[0]}});
+      }
     }
-  }
+  });
 }
 
 }  // namespace openmps::cuda::normalization
