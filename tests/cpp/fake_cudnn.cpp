@@ -3,7 +3,8 @@
 // values are those of cuDNN 9 [docs.nvidia.com/deeplearning/cudnn, Backend API].
 //
 // Each heuristic recommends several engines, of which some must not be used: their results are NaN.
-// FAKE_FAILS: words that make calls fail (a name of an engine, "heuristic", "execute", "restore").
+// FAKE_FAILS: words that make calls fail (a name of an engine, "heuristic", "execute", "restore"; "data": plans of
+// gradients by the source).
 // FAKE_SLOW: "execute" lets every plan take time.
 #include <algorithm>
 #include <array>
@@ -487,6 +488,7 @@ void check_plan(const Plan& plan) {
   const Operation& conv = plan.graph.operations.front();
   const bool has_groups = conv.x.extents[1] != conv.w.extents[1];
   expect(!fails(plan.how().name), "FAKE_FAILS names the engine", kNotSupported);
+  expect(conv.type != kData || !fails("data"), "FAKE_FAILS has data", kNotSupported);
   expect(plan.how().is_supported && !(has_groups && plan.how().without_groups), "the engine does not support the graph",
          kNotSupported);
 }

@@ -925,6 +925,30 @@ def few_weights() -> Iterator[Row]:
             yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
 
 
+# n, height, width, channels, outputs, kernel, dilation, start, rows and columns of the result
+WITHOUT_STRIDES = [
+    (2, 9, 8, 8, 12, (3, 3), (1, 1), (-1, -1), (9, 8)),
+    (1, 7, 10, 4, 8, (2, 5), (1, 1), (0, -3), (6, 11)),
+    (2, 8, 9, 12, 4, (3, 2), (2, 3), (-4, -1), (9, 8)),
+    (1, 6, 6, 8, 8, (4, 3), (1, 1), (-3, 0), (9, 4)),
+]
+
+
+def without_strides() -> Iterator[Row]:
+    """Yield rows of gradients by the source, float32, that a forward convolution can compute; and transposed ones."""
+    for index, (n, h, w, c, outputs, kernel, dilation, start, size) in enumerate(WITHOUT_STRIDES):
+        rng = np.random.default_rng(370000 + index)
+        window = Window(kernel, (1, 1), dilation, start)
+        src, diff_dst = floats(rng, (n, h, w, c)), floats(rng, (n, *size, outputs))
+        weights = random_weights(rng, outputs, kernel, c, 1, False)
+        yield gradient_row(rng, f"without strides {index}", False, src, weights, window, diff_dst, wants=1)
+        weights = random_weights(rng, c, kernel, outputs, 1, False)
+        before = ((kernel[0] - 1) * dilation[0], (kernel[1] - 1) * dilation[1])
+        window = Window(kernel, (1, 1), dilation, (-before[0] - start[0], -before[1] - start[1]))
+        name = f"without strides {index}"
+        yield forward_row(rng, "Transpose", name, diff_dst, weights, window, (h, w), "none")
+
+
 def large_transposes() -> Iterator[Row]:
     """Yield rows of transposed convolutions and their gradients with at least 2^20 products, in one format."""
     for index, (extents, groups, inputs, outputs, k, stride, dilation, padding, size) in enumerate(LARGE_TRANSPOSES):
@@ -964,6 +988,7 @@ def rows() -> Iterator[Row]:
         large_points,
         first_layers,
         few_weights,
+        without_strides,
         large_transposes,
         binaries,
         random_gradients,

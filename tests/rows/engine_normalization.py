@@ -24,6 +24,7 @@ from .engine import (
     chance,
     floats,
     image,
+    operand,
     pick,
     random_neuron,
     real,
@@ -529,11 +530,51 @@ def image_row(seed: int, far: bool = False) -> Row:
     return row("NormalizeGradient", name, p.gradient_fields(), expected, "float16" if seed % 4 == 0 else "")
 
 
+def normalize_add_row(seed: int) -> Row:
+    """A normalization, another image added, and bounds."""
+    rng = np.random.default_rng(780000 + seed)
+    plain, dtype = seed % 3 < 2, pick(rng, ("float16", "float32"))
+    c, n = pick(rng, (8, 16, 72, 256) if plain else (1, 3, 12, 40)), whole(rng, 1, 3)
+    h, w = whole(rng, 1, 33), whole(rng, 1, 9)
+    shape = (n, h, w, c) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
+    src = operand(rng, image(rng, shape, formats=dtype), h, w, plain)
+    stored = image(rng, shape, formats=dtype)
+    gamma, beta, mean = floats(rng, c), floats(rng, c, -1, 1), floats(rng, c, -1, 1)
+    variance, epsilon = floats(rng, c, 0.5, 2), 1e-3
+    fields: dict[str, Any] = {"gamma": gamma, "beta": beta, "mean": mean, "variance": variance, "epsilon": epsilon}
+    if chance(rng, 2):
+        fields["exact"] = np.stack([mean, variance], axis=1).ravel().astype(np.float64)
+    low, high = (bound if chance(rng, 2) else None for bound in (-0.5, 0.75))
+    fields |= {key: bound for key, bound in (("min", low), ("max", high)) if bound is not None}
+    place = operand(rng, stored, h, w, plain)
+    scale = gamma / np.sqrt(variance.astype(np.float64) + epsilon)
+    known = (src.seen(h, w, c) - mean) * scale + beta
+
+    def total() -> Array:
+        return known + Operand(stored, place.start, edge=place.edge).seen(h, w, c)
+
+    has_mask = plain and chance(rng, 2)
+    if has_mask:  # no sum within rounding of a bound
+        for bound in (low, high):
+            near = np.abs(total() - (np.inf if bound is None else bound)) < 0.02
+            stored[near] += np.asarray(0.25, stored.dtype)
+    value = total()
+    error = 2.0**-20 * (np.abs(scale) * (np.abs(src.seen(h, w, c)) + np.abs(mean)) + np.abs(beta) + np.abs(value) + 2)
+    expected: dict[str, Any] = {"dst": (np.clip(value, low, high), error)}
+    formats = {"dst": dtype}
+    if has_mask:
+        expected["mask"] = (value > (-np.inf if low is None else low)) & (value < (np.inf if high is None else high))
+        formats["mask"] = "unorm8"
+    fields |= {"src": src, "addend": Operand(stored, place.start, edge=place.edge)}
+    return row("NormalizeAdd", str(seed), fields, expected, **formats)
+
+
 def rows() -> Iterator[Row]:
     yield from map(lrn_row, range(200))
     yield from map(lrn_gradient_row, range(150))
     yield many_lrn_gradients()
     yield from map(normalize_row, range(200))
+    yield from map(normalize_add_row, range(60))
     yield from photographs()
     yield from map(moments_row, range(80))
     yield from many_pixels()

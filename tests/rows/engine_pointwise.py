@@ -431,45 +431,6 @@ def clamped_row(seed: int) -> Row:
     return row(kind, name, fields, {path: (value, magnitudes * 3e-6)}, pick(rng, RESULTS))
 
 
-def normalize_add_row(seed: int) -> Row:
-    """A normalization, another image added, and bounds."""
-    rng = np.random.default_rng(780000 + seed)
-    plain, dtype = seed % 3 < 2, pick(rng, ("float16", "float32"))
-    c, n = pick(rng, (8, 16, 72, 256) if plain else (1, 3, 12, 40)), whole(rng, 1, 3)
-    h, w = whole(rng, 1, 33), whole(rng, 1, 9)
-    shape = (n, h, w, c) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
-    src = operand(rng, image(rng, shape, formats=dtype), h, w, plain)
-    stored = image(rng, shape, formats=dtype)
-    gamma, beta, mean = floats(rng, c), floats(rng, c, -1, 1), floats(rng, c, -1, 1)
-    variance, epsilon = floats(rng, c, 0.5, 2), 1e-3
-    fields: dict[str, Any] = {"gamma": gamma, "beta": beta, "mean": mean, "variance": variance, "epsilon": epsilon}
-    if chance(rng, 2):
-        fields["exact"] = np.stack([mean, variance], axis=1).ravel().astype(np.float64)
-    low, high = bounds(rng)
-    fields |= {key: bound for key, bound in (("min", low), ("max", high)) if bound is not None}
-    place = operand(rng, stored, h, w, plain)
-    scale = gamma / np.sqrt(variance.astype(np.float64) + epsilon)
-    known = (src.seen(h, w, c) - mean) * scale + beta
-
-    def total() -> Array:
-        return known + Operand(stored, place.start, edge=place.edge).seen(h, w, c)
-
-    has_mask = plain and chance(rng, 2)
-    if has_mask:  # no sum within rounding of a bound
-        for bound in (low, high):
-            near = np.abs(total() - (np.inf if bound is None else bound)) < 0.02
-            stored[near] += np.asarray(0.25, stored.dtype)
-    value = total()
-    error = 2.0**-20 * (np.abs(scale) * (np.abs(src.seen(h, w, c)) + np.abs(mean)) + np.abs(beta) + np.abs(value) + 2)
-    expected: dict[str, Any] = {"dst": (np.clip(value, low, high), error)}
-    formats = {"dst": dtype}
-    if has_mask:
-        expected["mask"] = (value > (-INF if low is None else low)) & (value < (INF if high is None else high))
-        formats["mask"] = "unorm8"
-    fields |= {"src": src, "addend": Operand(stored, place.start, edge=place.edge)}
-    return row("NormalizeAdd", str(seed), fields, expected, **formats)
-
-
 def masked_sum_row(seed: int) -> Row:
     rng = np.random.default_rng(785000 + seed)
     plain, formats = seed % 3 < 2, MANY if seed % 4 == 0 else pick(rng, ("float16", "float32"))
@@ -496,7 +457,6 @@ def rows() -> Iterator[Row]:
     for part in (masks, quotients, masked_infinity):
         yield from part()
     yield from map(binary_gradient_row, range(240))
-    yield from map(normalize_add_row, range(60))
     yield from map(masked_sum_row, range(60))
     yield from map(dropout_row, range(90))
     yield from map(clamped_row, range(300))

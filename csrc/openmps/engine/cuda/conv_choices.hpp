@@ -25,11 +25,14 @@ struct Choice {
   std::shared_ptr<const CudnnPlan> dnn;
   std::shared_ptr<const ProductPlan> product;
   std::string own;
+  bool is_turned = false;  ///< dnn is a forward convolution that equals a gradient by the source
 
   std::size_t workspace_bytes() const {
     return dnn ? dnn->workspace_bytes() : product ? product->workspace_bytes() : 0;
   }
-  std::string saved() const { return dnn ? 'd' + dnn->saved() : product ? 'p' + product->saved() : 'o' + own; }
+  std::string saved() const {
+    return dnn ? (is_turned ? 't' : 'd') + dnn->saved() : product ? 'p' + product->saved() : 'o' + own;
+  }
 };
 
 /// A convolution as a graph of the libraries, with what they need before and after, or as a kernel of ours.

@@ -41,7 +41,7 @@ bool cudnn_has(const Neuron& neuron, Format format);
 
 struct ConvAddresses {
   Address x = 0, w = 0, bias = 0, addend = 0, y = 0;
-  std::function<Address()> turned_w = nullptr;  ///< data: [I][O], for 1 x 1 as a product
+  std::function<Address()> turned_w = nullptr;  ///< data: [I][kH][kW][O], taps in reverse order
   bool writes_w = false;                        ///< weights: w is the result
 };
 

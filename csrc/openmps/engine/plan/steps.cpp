@@ -21,6 +21,11 @@ bool traces_steps() {
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;
   const Plan::Step& planned = plan_.steps[step];
+  if (planned.leaves_bias) {
+    ConvGradientProblem gradient = std::get<ConvGradientProblem>(commands_[planned.commands.front()].problem);
+    gradient.diff_bias = {};
+    return fused_ = std::move(gradient);
+  }
   if (planned.commands.size() == 1) return commands_[planned.commands.front()].problem;
   return fused_ = fused_problem(commands_, planned);
 }
