@@ -177,8 +177,9 @@ const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
     statistics = {{}, {}, moments.pairs};
   }
   args.forward = forward_of(work, statistics, groups, p.gamma, p.beta, p.epsilon);
-  if (kind != Form::three_bytes) flatten(args.src, args.dst, !args.is_per_image);
-  if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
+  const bool has_one_set = !args.is_per_image || args.dst.n == 1;
+  if (kind != Form::three_bytes) flatten(args.src, args.dst, has_one_set);
+  if (by_vectors && has_one_set && are_rows(args.src, args.dst)) {
     args.division = division_of(args.dst, true);
     work.launch(normalize_rows, args, blocks_for_rows(args.division, args.dst), {&args.src.view, &args.dst});
     return nullptr;

@@ -86,7 +86,7 @@ struct ForwardArgs {
 /// Return the output that channel `k` of a result at (y, x) comes from.
 MPSCNN_HOST_DEVICE i64 output_of(const ForwardArgs& args, i64 y, i64 x, i64 k) {
   const i64 r = args.subpixel;
-  return r == 1 ? k : (r * (y % r) + x % r) * args.dst.c + k;
+  return r == 1 ? k : (r * (y - r * divided(y, r)) + x - r * divided(x, r)) * args.dst.c + k;
 }
 
 MPSCNN_HOST_DEVICE void finish(const ForwardArgs& args, const Place& at, i64 output, float sum) {
@@ -100,7 +100,7 @@ MPSCNN_HOST_DEVICE void finish(const ForwardArgs& args, const Place& at, i64 out
 template <int kColumns>
 MPSCNN_HOST_DEVICE void convolve(const ForwardArgs& args, const Place& at) {
   const Filters& f = args.filters;
-  const i64 r = args.subpixel, y = r == 1 ? at.y : at.y / r, x = r == 1 ? at.x : at.x / r;
+  const i64 r = args.subpixel, y = r == 1 ? at.y : divided(at.y, r), x = r == 1 ? at.x : divided(at.x, r);
   const i64 output = output_of(args, at.y, at.x, at.k), first = divided(output, f.outputs) * f.inputs;
   const Format format = format_of(args.src);
   float sums[kColumns] = {};
