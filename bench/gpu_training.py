@@ -81,7 +81,7 @@ def _theirs(case: Case, module: Any, x: np.ndarray, labels: np.ndarray) -> Calla
     torch._dynamo.reset()
     model = copy.deepcopy(module).train().requires_grad_().cuda().to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    scaler = torch.amp.GradScaler("cuda", enabled=is_half)
+    scaler = torch.amp.GradScaler("cuda", init_scale=LOSS_SCALE, enabled=is_half)
     images = torch.from_numpy(x).cuda().to(memory_format=torch.channels_last)
     targets = torch.from_numpy(labels).cuda()
     compiled: Any = torch.compile(model)

@@ -453,6 +453,67 @@ void running_lists_keep_their_memory() {
   other.join();
 }
 
+// ------------------------------------------------------------------------------------------ problems that are gathered
+
+/// Small copies and updates of a list are computed together, but not those that depend on each other.
+void gathered_problems_keep_their_order() {
+  Engine& engine = new_engine();
+  constexpr i64 kValues = 3000;
+  const auto made = [&] { return block(engine, kValues * sizeof(float)); };
+  const std::shared_ptr<Memory> a = made(), b = made(), c = made(), d = made();
+  const auto fill = [&](const std::shared_ptr<Memory>& memory, float value) {
+    const std::vector<float> values(kValues, value);
+    memory->upload(0, kValues * sizeof(float), values.data());
+  };
+  const auto first_and_last = [&](const std::shared_ptr<Memory>& memory) {
+    float values[2] = {};
+    memory->download(0, 4, &values[0]), memory->download((kValues - 1) * 4, 4, &values[1]);
+    return values[0] == values[1] ? values[0] : NAN;
+  };
+  const auto copy = [&](const std::shared_ptr<Memory>& from, const std::shared_ptr<Memory>& to) {
+    return Command{BufferCopyProblem{.src = from, .dst = to, .bytes = kValues * sizeof(float)}, "copy"};
+  };
+  const auto update = [&](const std::shared_ptr<Memory>& gradient, const std::shared_ptr<Memory>& values, double rate) {
+    OptimizeProblem p;
+    p.columns = kValues, p.rate = rate;
+    p.gradient.memory = gradient, p.values.memory = p.result.memory = values;
+    return Command{std::move(p), "update"};
+  };
+  const auto launches_of = [&](const std::vector<Command>& list) {
+    const int before = faults().launches;
+    report(!execute(engine, list), "gathered problems fail");
+    return faults().launches - before;
+  };
+  fill(a, 1), fill(b, 2), fill(c, 3), fill(d, 4);
+  report(launches_of({copy(a, b), copy(c, d)}) == 1 && first_and_last(b) == 1 && first_and_last(d) == 3,
+         "independent copies are not one launch");
+  fill(b, 2), fill(d, 4);
+  report(launches_of({copy(a, b), copy(b, c), copy(d, b)}) == 3 && first_and_last(c) == 1 && first_and_last(b) == 4,
+         "dependent copies are one launch");
+  fill(a, 1), fill(b, 2), fill(c, 3), fill(d, 4);
+  report(launches_of({update(a, b, 1), update(c, d, 1)}) == 1 && first_and_last(b) == 1 && first_and_last(d) == 1,
+         "independent updates are not one launch");
+  fill(a, 1), fill(b, 2), fill(c, 3);
+  report(launches_of({update(a, b, 1), update(b, c, 1), update(a, b, 1)}) == 3 && first_and_last(c) == 2 &&
+             first_and_last(b) == 0,
+         "dependent updates are one launch");
+  fill(b, 2), fill(d, 4);
+  report(launches_of({update(a, b, 1), update(c, d, 2)}) == 2 && first_and_last(b) == 1 && first_and_last(d) == 0,
+         "updates of two rates are one launch");
+  fill(b, 2), fill(c, 0);
+  report(launches_of({update(a, b, 1), copy(b, c)}) == 2 && first_and_last(c) == 1,
+         "a copy before its source is there");
+  std::vector<Command> many;
+  std::vector<std::shared_ptr<Memory>> values;
+  for (int i = 0; i < 130; ++i) {
+    values.push_back(made());
+    fill(values.back(), static_cast<float>(i));
+    many.push_back(update(a, values.back(), 1));
+  }
+  report(launches_of(many) == 3, "130 updates are not three launches");
+  for (int i = 0; i < 130; ++i) report(first_and_last(values[static_cast<std::size_t>(i)]) == i - 1, "update %d", i);
+}
+
 // -------------------------------------------------------------------------------------------------------------- files
 
 std::string contents_of(const fs::path& path) {
@@ -569,8 +630,8 @@ int main(int argc, char** argv) {
        a_lost_gpu_is_named, a_failure_while_recording_is_the_lists, lists_run_without_a_graph,
        third_runs_launch_a_graph, repeated_lists_become_graphs, repeated_lists_run_without_a_graph,
        idle_lists_are_freed_when_memory_runs_out, lists_are_recorded_again_when_a_buffer_moves,
-       streams_wait_for_markers, running_lists_keep_their_memory, files_are_read_back, damaged_files_are_ignored,
-       files_are_replaced_as_a_whole, the_oldest_files_go_first});
+       streams_wait_for_markers, running_lists_keep_their_memory, gathered_problems_keep_their_order,
+       files_are_read_back, damaged_files_are_ignored, files_are_replaced_as_a_whole, the_oldest_files_go_first});
   fs::remove_all(folder);
   return status;
 }

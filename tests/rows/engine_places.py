@@ -284,7 +284,7 @@ def copy_row(seed: int) -> Row:
 
 
 def buffers() -> Iterator[Row]:
-    for size in (1, 1000, 300000):
+    for size in (1, 1000, 11111, 300000):
         rng = np.random.default_rng(size)
         src, end = rng.integers(0, 256, size + 16).astype(np.uint8), size + 16
         untouched = np.full(end, 255)
@@ -292,6 +292,10 @@ def buffers() -> Iterator[Row]:
         copied[4 : 4 + size], filled[3 : 3 + size] = src[2 : 2 + size], 9
         fields: dict[str, Any] = {"src": src, "src_offset": 2, "dst_offset": 4, "bytes": size}
         yield row("BufferCopy", str(size), fields, {"dst": copied})
+        words = untouched.copy()
+        words[4 : 4 + size // 4 * 4] = src[8 : 8 + size // 4 * 4]
+        fields = {"src": src, "src_offset": 8, "dst_offset": 4, "bytes": size // 4 * 4}
+        yield row("BufferCopy", f"words of {size}", fields, {"dst": words})
         yield row("BufferFill", str(size), {"offset": 3, "bytes": size, "value": 9}, {"dst": filled})
 
 

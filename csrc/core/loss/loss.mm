@@ -7,6 +7,7 @@
 #include <iterator>
 #include <mutex>
 
+#include "core/data_source/sharing.hh"
 #include "core/device/completion_check.hh"
 #include "core/device/forked.hpp"
 #include "core/device/image_batch.hh"
@@ -235,6 +236,15 @@ void LossLabels::loss(float *to) const {
     const auto &[h, w, c] = impl_->loss_shape;
     for (MPSCNNLossLabels *labels in impl_->batch.get()) {
       MPSImage *losses = [labels lossImage];
+      if (with_memory(impl_->device->impl().device.get()) != nil) {  // one transfer instead of one per image
+        const auto strides =
+            contiguous_strides({static_cast<std::int64_t>(losses.numberOfImages), h, w, c}, DType::float32);
+        const NSInteger steps[] = {strides[0], strides[1], strides[2], strides[3]};
+        if ([losses copyHostBytes:to strides:steps intoImage:NO]) {
+          to += static_cast<std::int64_t>(losses.numberOfImages) * h * w * c;
+          continue;
+        }
+      }
       for (NSUInteger i = 0, count = losses.numberOfImages; i < count; ++i, to += h * w * c)
         [losses readBytes:to dataLayout:MPSDataLayoutHeightxWidthxFeatureChannels imageIndex:i];
     }

@@ -184,6 +184,9 @@ void TrainingPlan::run(const Update& update, Batch& batch) const {
   else
     gradients = (*std::get<1>(update.gradients))[batch.slot];
   batch.optimizer.encode(batch.buffer, gradients, *update.state);
+}
+
+void TrainingPlan::reload(const Update& update, Batch& batch) {
   std::visit(
       [&](const auto& values) {
         if constexpr (requires { update.reloaded[0]->reload(batch.buffer, *values); })
@@ -228,6 +231,8 @@ std::shared_ptr<TrainingStep> TrainingPlan::commit(const std::string& label, con
     }
     batch.values[kOutput] = step->outputs_;
     for (const auto& item : items_) std::visit([&](const auto& one) { run(one, batch); }, item);
+    for (const auto& item : items_)
+      if (const auto* update = std::get_if<Update>(&item)) reload(*update, batch);
   }
   for (const auto& [running, states] : tracked_) (*states)[step->slot_]->encode_download(*step->buffer_);
   step->buffer_->commit();

@@ -146,6 +146,7 @@ class TrainingPlan {
   void run(const Allocate& allocate, Batch& batch) const;
   void run(const Loss& loss, Batch& batch) const;
   void run(const Update& update, Batch& batch) const;
+  static void reload(const Update& update, Batch& batch);
 
   std::shared_ptr<Device> device_;
   DType dtype_;

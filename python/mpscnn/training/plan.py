@@ -149,8 +149,8 @@ class Plan:
                 if made is None:
                     continue
                 gradients[name] = self.core.encode(self._add, [gradients[name], made]) if name in gradients else made
-            if layer.is_trained:
-                layer.update(recording)
+        for layer in self.trained:  # one after the other: a device may compute adjacent updates together
+            layer.update(recording)
 
     def before_step(self, step: int, images: int) -> None:
         """Set the kernels of a step for a number of images."""

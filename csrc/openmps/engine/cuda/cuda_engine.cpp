@@ -225,6 +225,7 @@ class CudaEngine final : public Engine {
     return try_placed(problem);
   }
   void synchronize() override {
+    gpu_.work().launch_gathered();
     gpu_.transfers().synchronize();
     gpu_.work().synchronize();
   }
@@ -239,6 +240,7 @@ class CudaEngine final : public Engine {
     gpu_.current();
     Work& work = gpu_.work();
     work.join_uploads();
+    if (!cuda::may_gather(problem)) work.launch_gathered();
     return std::visit(
         [&](const auto& each) {
           if constexpr (requires { cuda::solve(each, work); }) {
@@ -308,15 +310,32 @@ class CudaEngine final : public Engine {
     run_steps(steps);
   }
 
+  /// Lets small problems of a list wait for others of their kind.
+  class Gathering {
+   public:
+    explicit Gathering(Work& work) : work_(work) { work.start_gathering(); }
+    ~Gathering() { work_.end_gathering(); }
+    Gathering(const Gathering&) = delete;
+    Gathering& operator=(const Gathering&) = delete;
+
+   private:
+    Work& work_;
+  };
+
   void run_steps(Steps& steps) {
+    Work& work = gpu_.work();
+    const Gathering gathering(work);
     for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
+    work.launch_gathered();
   }
 
   /// Return null if the list cannot be recorded. With placement_ held.
   std::unique_ptr<cuda::ListGraph> record(Steps& steps, Work& work) {
     auto graph = cuda::record(work, [&] {
+      const Gathering gathering(work);
       for (std::size_t i = 0; i < steps.size(); ++i)
         if (!try_placed(steps.problem(i))) return false;
+      work.launch_gathered();
       return true;
     });
     name_first(steps);

@@ -60,6 +60,9 @@ bool solve(const ProductProblem& problem, Work& work);
 bool solve(const RandomProblem& problem, Work& work);
 bool solve(const FunctionProblem& problem, Work& work);
 
+/// Return whether the problem may wait for others of its kind (Work::gathered()).
+bool may_gather(const Problem& problem);
+
 /// Return whether a kernel computes both.
 bool fuses(const ConvPoolProblem& problem);
 /// Return whether one pass over the images computes the two.

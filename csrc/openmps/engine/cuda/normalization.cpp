@@ -81,13 +81,18 @@ Division division_of(const View& view, bool by_vectors) {
   const i64 runs = by_vectors ? view.c / lanes_in_vector(view) : view.c;
   const i64 most = by_vectors ? Division::kMostRuns : Division::kMostSingleRuns;
   const i64 blocks = divided_up(runs, most);
-  return {static_cast<int>(runs), static_cast<int>(divided_up(runs, blocks))};
+  return {static_cast<int>(runs), static_cast<int>(divided_up(runs, blocks)), 1};
 }
 
-/// Return the number of blocks for kernels whose threads compute PixelsOfThread of a row.
-i64 blocks_for_rows(const Division& division, const View& row) {
-  const i64 pixels = static_cast<i64>(division.rows()) * PixelsOfThread::kCount * PixelsOfThread::kTurns;
-  return division.blocks() * divided_up(row.w, pixels);
+/// Divide a row among blocks whose threads compute PixelsOfThread; return their number. Blocks of several turns find
+/// their coefficients more rarely, if there are enough of them.
+i64 divide_row(Work& work, const View& row, Division& division) {
+  constexpr i64 kBlocks = 12, kMostTurns = 8;  // blocks per multiprocessor
+  division = division_of(row, true);
+  const i64 pixels = static_cast<i64>(division.rows()) * PixelsOfThread::kCount;
+  const i64 turns = division.blocks() * divided_up(row.w, pixels) / (kBlocks * work.gpu().processors());
+  division.turns = static_cast<int>(std::clamp<i64>(turns, 1, kMostTurns));
+  return division.blocks() * divided_up(row.w, pixels * division.turns);
 }
 
 /// Set how the pixels of each set are divided among blocks. More than run at a time would store more partial sums.
@@ -177,11 +182,10 @@ const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
     statistics = {{}, {}, moments.pairs};
   }
   args.forward = forward_of(work, statistics, groups, p.gamma, p.beta, p.epsilon);
-  const bool has_one_set = !args.is_per_image || args.dst.n == 1;
-  if (kind != Form::three_bytes) flatten(args.src, args.dst, has_one_set);
-  if (by_vectors && has_one_set && are_rows(args.src, args.dst)) {
-    args.division = division_of(args.dst, true);
-    work.launch(normalize_rows, args, blocks_for_rows(args.division, args.dst), {&args.src.view, &args.dst});
+  if (kind != Form::three_bytes) flatten(args.src, args.dst, !args.is_per_image);
+  if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
+    const i64 blocks = divide_row(work, args.dst, args.division);
+    work.launch(normalize_rows, args, blocks, {&args.src.view, &args.dst});
     return nullptr;
   }
   args.coefficients = memories.coefficients();
@@ -346,9 +350,8 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
     work.launch(normalization_gradient_over_images, args.sums, c);
   }
   if (by_vectors && make_rows(args)) {
-    args.division = division_of(args.diff_src, true);
-    work.launch(normalize_gradient_rows, args, blocks_for_rows(args.division, args.diff_src),
-                {&args.diff_dst.view, &args.src.view, &args.diff_src});
+    const i64 blocks = divide_row(work, args.diff_src, args.division);
+    work.launch(normalize_gradient_rows, args, blocks, {&args.diff_dst.view, &args.src.view, &args.diff_src});
     return nullptr;
   }
   args.forward = memories.coefficients();
@@ -396,9 +399,9 @@ const char* run_normalize_add_rows(const Call<NormalizeAddProblem>& call) {
   if (const char* why_not = why_no_vectors({&src, &addend, &dst})) return why_not;
   if (args.mask.data.address % 8 != 0) return "the mask is not aligned";
   for (View* const view : {&src, &addend, &dst, &args.mask}) *view = flattened(*view, true);
-  args.division = division_of(dst, true);
+  const i64 blocks = divide_row(work, dst, args.division);
   // The mask's format is known: the kernel is compiled for that of the other images.
-  work.launch(normalize_add_rows, args, blocks_for_rows(args.division, dst), {&src, &addend, &dst});
+  work.launch(normalize_add_rows, args, blocks, {&src, &addend, &dst});
   return nullptr;
 }
 const char* run_normalize_add(const Call<NormalizeAddProblem>& call) {

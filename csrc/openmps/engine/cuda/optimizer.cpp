@@ -2,6 +2,9 @@
 #include "engine/cuda/kernels/optimizer.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <tuple>
+#include <utility>
 
 #include "engine/cuda/families.hpp"
 
@@ -54,36 +57,89 @@ optimizer::OptimizeArgs arguments_of(const Call<OptimizeProblem>& call) {
   return args;
 }
 
-/// Return the arguments for values from column `first` on.
-optimizer::OptimizeArgs from_column(optimizer::OptimizeArgs args, i64 first) {
-  for (optimizer::Matrices* const each :
-       {&args.gradient, &args.values, &args.result, &args.momentum, &args.second_moment, &args.max_second_moment})
-    if (each->first) each->first.address += static_cast<std::uint64_t>(first) * sizeof(float);
-  args.columns -= first;
-  return args;
-}
+/// Updates with the same numbers.
+class ManyUpdates final : public Gathered {
+ public:
+  explicit ManyUpdates(const optimizer::OptimizeArgs& numbers) : args_{.numbers = numbers, .count = 0, .arrays = {}} {
+    for (optimizer::Matrices* const each :
+         {&args_.numbers.gradient, &args_.numbers.values, &args_.numbers.result, &args_.numbers.momentum,
+          &args_.numbers.second_moment, &args_.numbers.max_second_moment})
+      *each = {};
+    args_.numbers.matrices = args_.numbers.rows = args_.numbers.columns = 0;
+  }
+  /// Return whether the update can be one of these: it reads none of their results, and changes none of their arrays.
+  bool can_add(const ManyUpdates& one) const {
+    if (args_.count == optimizer::OptimizeManyArgs::kMost) return false;
+    const auto numbers_of = [](const optimizer::OptimizeArgs& a) {
+      return std::tuple(a.type, a.regularization, a.min, a.max, a.rescale, a.regularization_scale, a.rate, a.decay,
+                        a.rest, a.beta2, a.rest2, a.epsilon);
+    };
+    if (numbers_of(args_.numbers) != numbers_of(one.args_.numbers)) return false;
+    const optimizer::Arrays& added = one.args_.arrays[0];
+    return std::none_of(args_.arrays, args_.arrays + args_.count, [&](const optimizer::Arrays& known) {
+      return meet(known.result, known.count, added) || meet(added.result, added.count, known) ||
+             meet(known.momentum, known.count, added) || meet(known.second_moment, known.count, added) ||
+             meet(known.max_second_moment, known.count, added);
+    });
+  }
+  void add(const optimizer::OptimizeArgs& args) {
+    const i64 blocks = (args.columns + optimizer::OptimizeManyArgs::kValues - 1) / optimizer::OptimizeManyArgs::kValues;
+    const i64 before = args_.count > 0 ? args_.arrays[args_.count - 1].end : 0;
+    args_.arrays[args_.count++] = {args.gradient.first, args.values.first,        args.result.first,
+                                   args.momentum.first, args.second_moment.first, args.max_second_moment.first,
+                                   args.columns,        before + blocks};
+  }
+  void launch(Work& work) override { work.launch(optimizer::optimize_many, args_, args_.arrays[args_.count - 1].end); }
 
-const char* run_optimize_lanes(const Call<OptimizeProblem>& call) {
+ private:
+  static bool meet(const Pointer<float>& first, i64 count, const optimizer::Arrays& other) {
+    const auto bytes = [](i64 values) { return static_cast<std::uint64_t>(values) * sizeof(float); };
+    const auto overlaps = [&](const Pointer<float>& array) {
+      return array && array.address < first.address + bytes(count) &&
+             first.address < array.address + bytes(other.count);
+    };
+    return first && (overlaps(other.gradient) || overlaps(other.values) || overlaps(other.result) ||
+                     overlaps(other.momentum) || overlaps(other.second_moment) || overlaps(other.max_second_moment));
+  }
+
+  optimizer::OptimizeManyArgs args_;
+};
+
+const char* run_optimize_many(const Call<OptimizeProblem>& call) {
   const optimizer::OptimizeArgs args = arguments_of(call);
+  Work& work = call.work;
   if (args.matrices > 1 || args.rows > 1) return "gaps between the values";
   for (const optimizer::Matrices* const each :
        {&args.gradient, &args.values, &args.result, &args.momentum, &args.second_moment, &args.max_second_moment})
     if (each->first.address % 16) return "values are not aligned";
-  const i64 threads = args.columns / optimizer::kLanes, done = threads * optimizer::kLanes;
-  call.work.launch(optimizer::optimize_lanes, args, threads);
-  if (done < args.columns) call.work.launch(optimizer::optimize, from_column(args, done), args.columns - done);
+  auto update = std::make_unique<ManyUpdates>(args);
+  update->add(args);
+  if (auto* const many = dynamic_cast<ManyUpdates*>(work.gathered().get()); many && many->can_add(*update)) {
+    many->add(args);
+    return nullptr;
+  }
+  work.launch_gathered();
+  if (work.gathers())
+    work.gathered() = std::move(update);
+  else
+    update->launch(work);
   return nullptr;
 }
 const char* run_optimize(const Call<OptimizeProblem>& call) {
+  call.work.launch_gathered();
   const optimizer::OptimizeArgs args = arguments_of(call);
   call.work.launch(optimizer::optimize, args, args.matrices * args.rows * args.columns);
   return nullptr;
 }
-constexpr Implementation<Call<OptimizeProblem>> kOptimizers[] = {{"cuda_optimize_lanes", run_optimize_lanes},
+constexpr Implementation<Call<OptimizeProblem>> kOptimizers[] = {{"cuda_optimize_many", run_optimize_many},
                                                                  {"cuda_optimize", run_optimize}};
 const ImplementationNames kOptimizerNames(kOptimizers);
 
 }  // namespace
+
+bool may_gather(const Problem& problem) {
+  return std::holds_alternative<OptimizeProblem>(problem) || std::holds_alternative<BufferCopyProblem>(problem);
+}
 
 bool solve(const OptimizeProblem& problem, Work& work) {
   return try_first("optimize", kOptimizers, Call<OptimizeProblem>{problem, work});

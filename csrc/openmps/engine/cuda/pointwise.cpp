@@ -172,11 +172,16 @@ pointwise::MaskedSumArgs arguments_of(const MaskedSumProblem& p, Work& work) {
 const char* run_masked_sum_lanes(const Call<MaskedSumProblem>& call) {
   const auto& [p, work] = call;
   pointwise::MaskedSumArgs args = arguments_of(p, work);
-  if (const char* why_not =
-          divide(args.dst, {&args.dst}, {&args.src0, &args.src1, &args.mask}, /*by_channel=*/false, args.chunks))
+  if (const char* why_not = divide(args.dst, {&args.dst}, {&args.src0, &args.src1}, /*by_channel=*/false, args.chunks))
     return why_not;
+  if (!args.chunks.is_flat) return "gaps between the values";
+  const View& mask = args.mask.view;
+  if (mask &&
+      (mask.format != Format::unorm8 || !is_like(args.mask, args.dst) || !is_dense(mask) || mask.data.address % 8 != 0))
+    return "a mask of another format, with gaps, or not aligned";
+  // The mask's format is known: the kernel is compiled for that of the other images.
   work.launch(pointwise::masked_sum_lanes, args, threads_of(args.chunks),
-              {&args.src0.view, &args.src1.view, &args.mask.view, &args.dst});
+              {&args.src0.view, &args.src1.view, &args.dst});
   return nullptr;
 }
 const char* run_masked_sum(const Call<MaskedSumProblem>& call) {
@@ -262,12 +267,65 @@ constexpr Implementation<Call<CopyProblem>> kCopies[] = {
     {"cuda_copy_bytes", run_copy_bytes}, {"cuda_copy_lanes", run_copy_lanes}, {"cuda_copy", run_copy}};
 const ImplementationNames kCopyNames(kCopies);
 
+/// Small copies, none of which reads or writes memory that another one writes.
+class ManyCopies final : public Gathered {
+ public:
+  using Range = pointwise::CopyManyArgs::Range;
+
+  bool can_add(const Range& range) const {
+    const auto meet = [](std::uint64_t a, i64 a_words, std::uint64_t b, i64 b_words) {
+      return a < b + 4 * static_cast<std::uint64_t>(b_words) && b < a + 4 * static_cast<std::uint64_t>(a_words);
+    };
+    return args_.count < pointwise::CopyManyArgs::kMost &&
+           std::none_of(
+               args_.ranges, args_.ranges + args_.count,
+               [&](const Range& known) {
+                 return meet(known.to.address, known.words, range.to.address, range.words) ||
+                        meet(known.to.address, known.words, range.from.address, range.words) ||
+                        meet(known.from.address, known.words, range.to.address, range.words);
+               });
+  }
+  void add(Range range) {
+    const i64 blocks = (range.words + pointwise::CopyManyArgs::kWords - 1) / pointwise::CopyManyArgs::kWords;
+    range.end = blocks + (args_.count > 0 ? args_.ranges[args_.count - 1].end : 0);
+    args_.ranges[args_.count++] = range;
+  }
+  void launch(Work& work) override { work.launch(pointwise::copy_many, args_, args_.ranges[args_.count - 1].end); }
+
+ private:
+  pointwise::CopyManyArgs args_{};
+};
+
+const char* run_buffer_copies(const Call<BufferCopyProblem>& call) {
+  constexpr std::size_t kMostBytes = 64 << 10;
+  const auto& [p, work] = call;
+  if (!work.gathers()) return "no list of commands";
+  if (p.bytes == 0 || p.bytes > kMostBytes) return "nothing, or many bytes";
+  const ManyCopies::Range range{
+      {work.address(*p.src) + p.src_offset}, {work.address(*p.dst) + p.dst_offset}, static_cast<i64>(p.bytes / 4), 0};
+  if ((range.from.address | range.to.address | p.bytes) % 4) return "no whole words";
+  const bool overlap =
+      range.from.address < range.to.address + p.bytes && range.to.address < range.from.address + p.bytes;
+  if (overlap) return "the ranges overlap";
+  auto* many = dynamic_cast<ManyCopies*>(work.gathered().get());
+  if (!many || !many->can_add(range)) {
+    work.launch_gathered();
+    auto made = std::make_unique<ManyCopies>();
+    many = made.get();
+    work.gathered() = std::move(made);
+  }
+  many->add(range);
+  return nullptr;
+}
+
 const char* run_buffer_copy(const Call<BufferCopyProblem>& call) {
   const auto& [p, work] = call;
+  work.launch_gathered();
   if (p.bytes) work.copy(work.address(*p.dst) + p.dst_offset, work.address(*p.src) + p.src_offset, p.bytes);
   return nullptr;
 }
-constexpr Implementation<Call<BufferCopyProblem>> kBufferCopies[] = {{"cuda_buffer_copy", run_buffer_copy}};
+constexpr Implementation<Call<BufferCopyProblem>> kBufferCopies[] = {{"cuda_buffer_copies", run_buffer_copies},
+                                                                     {"cuda_buffer_copy", run_buffer_copy}};
 const ImplementationNames kBufferCopyNames(kBufferCopies);
 
 const char* run_buffer_fill(const Call<BufferFillProblem>& call) {

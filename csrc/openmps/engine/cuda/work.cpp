@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "engine/cuda/graphs.hpp"
 #include "engine/cuda/transfers.hpp"
@@ -172,6 +173,15 @@ void Work::copy(Address to, Address from, std::size_t bytes) {
 
 void Work::fill(Address to, unsigned char value, std::size_t bytes) {
   gpu_.driver().check(gpu_.driver().fill(to, value, bytes, stream_), "cuMemsetD8Async");
+}
+
+void Work::launch_gathered() {
+  if (const auto waiting = std::exchange(gathered_, nullptr)) waiting->launch(*this);
+}
+
+void Work::end_gathering() {
+  gathers_ = false;
+  gathered_ = nullptr;  // left only by a failure
 }
 
 void Work::join_uploads() {

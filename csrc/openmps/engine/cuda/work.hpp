@@ -19,6 +19,15 @@ class Graphs;
 /// Thrown if the GPU cannot reach memory of the program; the processor's engine then solves the problem.
 struct UnreachableMemory {};
 
+class Work;
+
+/// Small problems of one kind that wait for more, so that one launch computes them.
+class Gathered {
+ public:
+  virtual ~Gathered() = default;
+  virtual void launch(Work& work) = 0;
+};
+
 class Work {
  public:
   explicit Work(Gpu& gpu);
@@ -60,6 +69,14 @@ class Work {
   void* cudnn_handle() const { return cudnn_handle_; }
   void set_cudnn_handle(void* handle) { cudnn_handle_ = handle; }
   Graphs& graphs() { return *graphs_; }
+  /// Problems wait for others between start_gathering() and end_gathering(). No other problem may be enqueued while
+  /// some wait: call launch_gathered() before.
+  void start_gathering() { gathers_ = true; }
+  bool gathers() const { return gathers_; }
+  void end_gathering();
+  /// Return the problems that wait; null if none do.
+  std::unique_ptr<Gathered>& gathered() { return gathered_; }
+  void launch_gathered();
   /// Whether calls are recorded into a graph instead of run.
   bool is_recording() const { return is_recording_; }
   void set_recording(bool value) { is_recording_ = value; }
@@ -79,7 +96,8 @@ class Work {
   std::weak_ptr<GpuBlock> arena_;  ///< of lists under way
   void* cudnn_handle_ = nullptr;
   std::unique_ptr<Graphs> graphs_;
-  bool is_recording_ = false;
+  bool is_recording_ = false, gathers_ = false;
+  std::unique_ptr<Gathered> gathered_;
   std::uint64_t joined_uploads_ = 0;
 };
 

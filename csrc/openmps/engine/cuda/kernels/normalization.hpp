@@ -104,6 +104,7 @@ struct Division {
   static constexpr int kMostRuns = 8, kMostSingleRuns = 32, kMostChannels = kMostRuns * kMostLanes;
   int runs;     ///< of a pixel
   int columns;  ///< adjacent runs of a block
+  int turns;    ///< of kernels whose threads compute PixelsOfThread
 
   MPSCNN_HOST_DEVICE int rows() const { return kThreads / columns; }  ///< pixels at a time
   MPSCNN_HOST_DEVICE int blocks() const { return (runs + columns - 1) / columns; }
@@ -393,16 +394,17 @@ MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
 
 /// Pixels of a thread that computes the same channels of several pixels of a row.
 struct PixelsOfThread {
-  static constexpr int kCount = 4, kTurns = 2;  ///< pixels at a time
+  static constexpr int kCount = 4;  ///< pixels at a time
 
   i64 k, first, step, end;
   MPSCNN_HOST_DEVICE PixelsOfThread(const Division& division, const BlockPlace& place, const ThreadPlace& thread,
                                     const View& row) {
     const int rows = division.rows();
     k = static_cast<i64>(place.first_run + thread.column) * lanes_of<true>(row);
-    first = place.pixels * rows * (kCount * kTurns) + thread.row;
+    const i64 pixels = static_cast<i64>(rows) * (kCount * division.turns);
+    first = place.pixels * pixels + thread.row;
     step = rows;
-    end = first + rows * (kCount * kTurns);
+    end = first + pixels;
     if (end > row.w) end = row.w;
   }
 };

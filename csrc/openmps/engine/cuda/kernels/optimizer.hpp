@@ -78,42 +78,83 @@ MPSCNN_VALUE_KERNEL(optimize, OptimizeArgs) {
   *of(args.result) = result;
 }
 
-constexpr int kLanes = 4;  ///< values per thread of optimize_lanes
+constexpr int kLanes = 4;  ///< values per thread
 
 struct Four {
   float v[kLanes] = {};
 };
-MPSCNN_HOST_DEVICE Four load_four(const Matrices& matrices, i64 first) {
+MPSCNN_HOST_DEVICE Four load_four(const Pointer<float>& array, i64 first) {
   Four result;
-  if (!matrices.first) return result;
-  const auto words = load_words<16>(reinterpret_cast<const unsigned char*>(matrices.first.get() + first));
+  if (!array) return result;
+  const auto words = load_words<16>(reinterpret_cast<const unsigned char*>(array.get() + first));
   for (int i = 0; i < kLanes; ++i) result.v[i] = std::bit_cast<float>(words.word[i]);
   return result;
 }
-MPSCNN_HOST_DEVICE void store_four(const Matrices& matrices, i64 first, const Four& values) {
-  if (!matrices.first) return;
+MPSCNN_HOST_DEVICE void store_four(const Pointer<float>& array, i64 first, const Four& values) {
+  if (!array) return;
   Words<16> words;
   for (int i = 0; i < kLanes; ++i) words.word[i] = std::bit_cast<std::uint32_t>(values.v[i]);
-  store_words(reinterpret_cast<unsigned char*>(matrices.first.get() + first), words);
+  store_words(reinterpret_cast<unsigned char*>(array.get() + first), words);
 }
 
-// One row of a multiple of kLanes values, aligned to 16 bytes.
-MPSCNN_VALUE_KERNEL(optimize_lanes, OptimizeArgs) {
-  const i64 first = index * kLanes;
-  const Four gradient = load_four(args.gradient, first);
-  Four values = load_four(args.values, first), momentum = load_four(args.momentum, first),
-       second_moment = load_four(args.second_moment, first),
-       max_second_moment = load_four(args.max_second_moment, first);
+/// Arrays of one of several updates with the same numbers. Those that the type does not use have no address.
+struct Arrays {
+  Pointer<float> gradient, values, result, momentum, second_moment, max_second_moment;
+  i64 count;  ///< of values
+  i64 end;    ///< blocks of this one and of those before it
+};
+
+/// Update kLanes values, aligned to 16 bytes.
+MPSCNN_HOST_DEVICE void update_four(const OptimizeArgs& numbers, const Arrays& arrays, i64 first) {
+  const Four gradient = load_four(arrays.gradient, first);
+  Four values = load_four(arrays.values, first), momentum = load_four(arrays.momentum, first),
+       second_moment = load_four(arrays.second_moment, first),
+       max_second_moment = load_four(arrays.max_second_moment, first);
   for (int i = 0; i < kLanes; ++i) {
     State state{momentum.v[i], second_moment.v[i], max_second_moment.v[i]};
-    values.v[i] = optimized(args, gradient.v[i], values.v[i], state);
+    values.v[i] = optimized(numbers, gradient.v[i], values.v[i], state);
     momentum.v[i] = state.momentum, second_moment.v[i] = state.second_moment,
     max_second_moment.v[i] = state.max_second_moment;
   }
-  store_four(args.momentum, first, momentum);
-  store_four(args.second_moment, first, second_moment);
-  store_four(args.max_second_moment, first, max_second_moment);
-  store_four(args.result, first, values);
+  store_four(arrays.momentum, first, momentum);
+  store_four(arrays.second_moment, first, second_moment);
+  store_four(arrays.max_second_moment, first, max_second_moment);
+  store_four(arrays.result, first, values);
+}
+
+struct OptimizeManyArgs {
+  static constexpr int kMost = 48;                   ///< arguments of a kernel have at most 4 KB
+  static constexpr i64 kValues = kThreads * kLanes;  ///< of a block
+  OptimizeArgs numbers;                              ///< without arrays
+  int count;
+  Arrays arrays[kMost];
+};
+static_assert(sizeof(OptimizeManyArgs) <= 4096 - sizeof(i64));
+
+/// Rows of values that are aligned to 16 bytes.
+MPSCNN_BLOCK_KERNEL(optimize_many, OptimizeManyArgs) {
+  int which = 0;
+  while (index >= args.arrays[which].end) ++which;
+  const Arrays& mine = args.arrays[which];
+  const i64 block_of = index - (which > 0 ? args.arrays[which - 1].end : 0);
+  block.for_each(kThreads, [&](i64 thread) {
+    const i64 first = block_of * OptimizeManyArgs::kValues + thread * kLanes;
+    if (first + kLanes <= mine.count) return update_four(args.numbers, mine, first);
+    for (i64 i = first; i < mine.count; ++i) {
+      const auto of = [&](const Pointer<float>& array) { return array ? array.get() + i : nullptr; };
+      float *const momentum = of(mine.momentum), *const second_moment = of(mine.second_moment),
+                   *const max_second_moment = of(mine.max_second_moment);
+      State state;
+      if (momentum) state.momentum = *momentum;
+      if (second_moment) state.second_moment = *second_moment;
+      if (max_second_moment) state.max_second_moment = *max_second_moment;
+      const float result = optimized(args.numbers, mine.gradient[i], mine.values[i], state);
+      if (momentum) *momentum = state.momentum;
+      if (second_moment) *second_moment = state.second_moment;
+      if (max_second_moment) *max_second_moment = state.max_second_moment;
+      mine.result[i] = result;
+    }
+  });
 }
 
 }  // namespace openmps::cuda::optimizer

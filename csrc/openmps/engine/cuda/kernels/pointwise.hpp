@@ -30,6 +30,30 @@ MPSCNN_VALUE_KERNEL(copy, CopyArgs) {
   store(args.dst, at, load(args.src, at));
 }
 
+/// Copies of words of 4 bytes between buffers that do not overlap.
+struct CopyManyArgs {
+  static constexpr int kMost = 96;             ///< arguments of a kernel have at most 4 KB
+  static constexpr i64 kWords = 4 * kThreads;  ///< of a block
+  struct Range {
+    Pointer<const std::uint32_t> from;
+    Pointer<std::uint32_t> to;
+    i64 words;
+    i64 end;  ///< blocks of this one and of those before it
+  };
+  int count;
+  Range ranges[kMost];
+};
+static_assert(sizeof(CopyManyArgs) <= 4096 - sizeof(i64));
+MPSCNN_BLOCK_KERNEL(copy_many, CopyManyArgs) {
+  int which = 0;
+  while (index >= args.ranges[which].end) ++which;
+  const CopyManyArgs::Range& mine = args.ranges[which];
+  const i64 first = (index - (which > 0 ? args.ranges[which - 1].end : 0)) * CopyManyArgs::kWords;
+  const i64 rest = mine.words - first;
+  block.for_each(rest < CopyManyArgs::kWords ? rest : CopyManyArgs::kWords,
+                 [&](i64 i) { mine.to[first + i] = mine.from[first + i]; });
+}
+
 struct CopyLanesArgs {
   View src, dst;
   Chunks chunks;
@@ -260,6 +284,7 @@ MPSCNN_VALUE_KERNEL(masked_sum, MaskedSumArgs) {
   store(args.dst, at, args.mask.view && load(args.mask, at) == 0 ? 0.0f : sum);
 }
 
+/// The same for images without gaps; the mask is unorm8.
 MPSCNN_VALUE_KERNEL(masked_sum_lanes, MaskedSumArgs) {
   const int lanes = lanes_of(args.chunks);
   const Chunk chunk = chunk_of(index, args.chunks, args.dst);
@@ -267,8 +292,17 @@ MPSCNN_VALUE_KERNEL(masked_sum_lanes, MaskedSumArgs) {
   const Lanes other = load_lanes(args.src1, chunk, lanes);
   for (int i = 0; i < lanes; ++i) sum.v[i] = args.scale * (sum.v[i] + other.v[i]);
   if (args.mask.view) {
-    const Lanes mask = load_lanes(args.mask, chunk, lanes);
-    for (int i = 0; i < lanes; ++i) sum.v[i] = mask.v[i] == 0 ? 0.0f : sum.v[i];
+    const unsigned char* const bytes = args.mask.view.data.get() + chunk.at.k;
+    if (chunk.count < lanes) {
+      for (int i = 0; i < chunk.count; ++i) sum.v[i] = bytes[i] == 0 ? 0.0f : sum.v[i];
+    } else {
+      Words<8> mask = {};
+      if (lanes == 8)
+        mask = load_words<8>(bytes);
+      else
+        mask.word[0] = load_words<4>(bytes).word[0];
+      for (int i = 0; i < lanes; ++i) sum.v[i] = mask.word[i / 4] >> (i % 4 * 8) & 0xffu ? sum.v[i] : 0.0f;
+    }
   }
   store_lanes(args.dst, chunk, lanes, sum);
 }
