@@ -39,6 +39,9 @@ class _Device:
     def _set_most_work(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None:
         ...
     @property
+    def _differentiates_bounds(self) -> bool:
+        ...
+    @property
     def allocated_bytes(self) -> int:
         """
         Memory in use on the device.

@@ -194,7 +194,7 @@ def residual(blocks: int) -> list[Any]:
 @only_openmps("openmps has the engine")
 @pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
 def test_images_of_a_step(cuda_host: mpscnn.Device) -> None:
-    """A block keeps the results of two convolutions and of a sum for the gradients, and computes the others again."""
+    """A block keeps the results of two convolutions, of a sum and its mask for the gradients, and computes the others again."""
     shape = (4, 8, 96, 96)
     image = 4 * 96 * 96 * 8 * 4
     peaks = []
@@ -214,4 +214,5 @@ def test_images_of_a_step(cuda_host: mpscnn.Device) -> None:
         peaks.append(mpscnn.memory.peak(cuda_host))
         del trainer
     kept = (peaks[1] - peaks[0]) / image / 8
-    assert 2 < kept < 4, kept  # 3, and the rounding of large blocks; 5 if nothing was computed again
+    # 3, a mask of a quarter, and the rounding of large blocks; more than 4.25 if nothing was computed again.
+    assert 2 < kept < 4.1, kept

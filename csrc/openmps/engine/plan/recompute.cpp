@@ -57,7 +57,8 @@ class Recomputer {
     std::vector<Plan::Step> all;
     auto next = again_.begin();
     for (std::uint32_t at = 0; at < steps_.size(); ++at) {
-      for (; next != again_.end() && next->before == at; ++next) all.push_back({.commands = {next->command}, .is_again = true});
+      for (; next != again_.end() && next->before == at; ++next)
+        all.push_back({.commands = {next->command}, .is_again = true});
       all.push_back(steps_[at]);
     }
     return all;
