@@ -194,7 +194,7 @@ def residual(blocks: int) -> list[Any]:
 @only_openmps("openmps has the engine")
 @pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
 def test_images_of_a_step(cuda_host: mpscnn.Device) -> None:
-    """A block keeps the results of two convolutions, of a sum and its mask for the gradients, and computes the others again."""
+    """A block keeps two convolutions' results, a sum and its mask for the gradients, and computes the others again."""
     shape = (4, 8, 96, 96)
     image = 4 * 96 * 96 * 8 * 4
     peaks = []
