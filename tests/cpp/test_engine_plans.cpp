@@ -366,10 +366,86 @@ void test_recomputation() {
   }
 }
 
+/// An engine that notes which gradients of convolutions are asked for.
+class Noting final : public Declining {
+ public:
+  bool try_run(const Problem& problem) override {
+    if (const auto* const p = std::get_if<ConvGradientProblem>(&problem)) note(*p);
+    if (const auto* const p = std::get_if<TransposeGradientProblem>(&problem)) note(*p);
+    return cpu_engine().try_run(problem);
+  }
+  std::vector<bool> with_bias;  ///< of each
+
+ private:
+  void note(const ConvGradientProblem& p) {
+    with_bias.push_back(p.diff_bias.memory != nullptr);
+    report(p.diff_weights.memory != nullptr, "gradients of weights are kept");
+  }
+};
+
+enum class Reader : std::uint8_t { nothing, program, command, next_list };
+
+/// Gradients of biases that nothing reads are not computed.
+void test_unread_gradients() {
+  constexpr i64 kSide = 3, kChannels = 4;
+  Random random(9);
+  const auto weights = random_weights(random, kChannels, 1, 1, kChannels, 1, false);
+  const auto run_list = [&](Reader reader, bool is_transpose, bool fused) {
+    const auto engine = std::make_shared<Noting>();
+    const auto memory = [&](std::size_t floats) { return Memory::lazy(engine, floats * sizeof(float)); };
+    const auto image = [&] {
+      ImageView view{.memory = memory(kSide * kSide * kChannels),
+                     .h = kSide,
+                     .w = kSide,
+                     .c = kChannels,
+                     .n_stride = kSide * kSide * kChannels,
+                     .h_stride = kSide * kChannels,
+                     .w_stride = kChannels};
+      for (i64 i = 0; i < view.size(); ++i) reinterpret_cast<float*>(view.memory->data())[i] = 1;
+      return view;
+    };
+    TransposeGradientProblem p;
+    p.diff_dst = image(), p.src = image();
+    p.weights = weights;
+    p.diff_weights.memory = memory(kChannels * kChannels);
+    p.diff_bias.memory = memory(kChannels);
+    const std::shared_ptr<Memory> sums = memory(kChannels),
+                                  kept = reader == Reader::program ? p.diff_bias.memory : sums;
+    std::vector<Command> commands;
+    for (const bool again : {false, true}) {  // the second adds to the sums of the first
+      p.accumulates = again;
+      commands.push_back({is_transpose ? Problem(p) : Problem(static_cast<const ConvGradientProblem&>(p)), ""});
+    }
+    if (reader == Reader::command)
+      commands.push_back({BufferCopyProblem{p.diff_bias.memory, sums, 0, 0, kChannels * sizeof(float)}, ""});
+    std::vector<Command> next;
+    if (reader == Reader::next_list) {
+      next.push_back({BufferCopyProblem{p.diff_bias.memory, sums, 0, 0, kChannels * sizeof(float)}, ""});
+    }
+    p = {};
+    const std::string error = execute(*engine, commands, make_plan(*engine, commands, fused)).sentence;
+    commands.clear();
+    const std::string next_error = execute(*engine, next).sentence;
+    report(error.empty() && next_error.empty(), "lists with gradients run: %s%s", error.c_str(), next_error.c_str());
+    if (reader != Reader::nothing)
+      for (i64 i = 0; i < kChannels; ++i)
+        report(reinterpret_cast<const float*>(kept->data())[i] == 2 * kSide * kSide,
+               "gradients of biases that are read");
+    return engine->with_bias;
+  };
+  using Both = std::vector<bool>;
+  for (const bool is_transpose : {false, true}) {
+    report(run_list(Reader::nothing, is_transpose, true) == Both{false, false}, "nothing reads them");
+    report(run_list(Reader::nothing, is_transpose, false) == Both{true, true}, "each command alone");
+    for (const Reader reader : {Reader::program, Reader::command, Reader::next_list})
+      report(run_list(reader, is_transpose, true) == Both{true, true}, "something reads them");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(
-      argc, argv,
-      {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans, test_recomputation});
+  return run_tests(argc, argv,
+                   {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans,
+                    test_recomputation, test_unread_gradients});
 }

@@ -15,6 +15,7 @@
 #include "engine/plan/recompute.hpp"
 #include "engine/plan/steps.hpp"
 #include "engine/plan/structure.hpp"
+#include "engine/plan/unread.hpp"
 #include "engine/problem/problem.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/team.hpp"
@@ -29,30 +30,12 @@ bool fuses() {
   return value;
 }
 
-/// Mark the gradients whose gradient of the bias is in memory that nothing but such gradients refers to: MPS computes
-/// it for all convolutions, but those in front of a batch normalization have no bias.
-void leave_unread_biases(const std::vector<Command>& commands, const Structure& structure,
-                         std::vector<Plan::Step>& steps) {
-  const BlockIndex index(structure);
-  std::vector<std::uint32_t> written(structure.blocks.size());
-  const auto bias_of = [&](const Plan::Step& step) {
-    const auto* const gradient = std::get_if<ConvGradientProblem>(&commands[step.commands.front()].problem);
-    const bool has_more = gradient && (gradient->diff_src.memory || gradient->diff_weights.memory);
-    return has_more ? index.of(gradient->diff_bias.memory.get()) : BlockIndex::kNone;
-  };
-  for (const Plan::Step& step : steps)
-    if (const std::uint32_t block = bias_of(step); block != BlockIndex::kNone) ++written[block];
-  for (Plan::Step& step : steps)
-    if (const std::uint32_t block = bias_of(step); block != BlockIndex::kNone)
-      step.leaves_bias = structure.blocks[block].is_private && structure.blocks[block].references == written[block];
-}
-
 std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Command>& commands,
                                       const Structure& structure, bool fused) {
   auto plan = std::make_shared<Plan>();
   if (fused) {
     plan->steps = fuse(engine, commands, structure);
-    leave_unread_biases(commands, structure, plan->steps);
+    drop_unread(commands, structure, plan->steps);
   } else {
     for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
   }

@@ -20,8 +20,8 @@ struct Plan {
   struct Step {
     /// Indices into the list, in order. If there are several, each reads the result of the previous one.
     std::vector<std::uint32_t> commands;
-    bool is_again = false;     ///< its result was computed before, and its memory was used for something else since
-    bool leaves_bias = false;  ///< the gradient of the bias is not computed: no command reads it
+    bool is_again = false;  ///< its result was computed before, and its memory was used for something else since
+    bool drops_bias_gradient = false;  ///< because nothing reads it
   };
   struct Placement {
     std::uint32_t block;  ///< index into Structure::blocks

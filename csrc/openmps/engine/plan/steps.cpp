@@ -8,6 +8,7 @@
 #include "engine/failure.hpp"
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/staging.hpp"
+#include "engine/plan/unread.hpp"
 #include "engine/problem/print.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/implementations.hpp"
@@ -21,13 +22,10 @@ bool traces_steps() {
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;
   const Plan::Step& planned = plan_.steps[step];
-  if (planned.leaves_bias) {
-    ConvGradientProblem gradient = std::get<ConvGradientProblem>(commands_[planned.commands.front()].problem);
-    gradient.diff_bias = {};
-    return fused_ = std::move(gradient);
-  }
-  if (planned.commands.size() == 1) return commands_[planned.commands.front()].problem;
-  return fused_ = fused_problem(commands_, planned);
+  if (planned.commands.size() > 1) return planned_ = fused_problem(commands_, planned);
+  const Problem& problem = commands_[planned.commands.front()].problem;
+  if (!planned.drops_bias_gradient) return problem;
+  return planned_ = without_bias_gradient(problem);
 }
 
 std::string Steps::labels(std::size_t step) const {

@@ -41,7 +41,7 @@ class Steps {
   const std::vector<Command>& commands_;
   const Plan& plan_;
   std::size_t current_ = 0;
-  Problem fused_;
+  Problem planned_;  ///< the last one that differs from its command's
   bool is_repeated_ = false;
   std::unique_ptr<Kept> kept_;
 };
