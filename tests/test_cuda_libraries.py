@@ -63,7 +63,9 @@ def compute(
     """Run rows; choices are kept in the folder. `fails`: calls of the libraries that fail."""
     assert FOLDER is not None
     programs = Path(__file__).resolve().parent.parent / FOLDER
-    rows = {row.name.removeprefix("Conv "): row for row in (*engine_convolution.followed(), *large())}
+    known = (*engine_convolution.followed(), *large(), *engine_convolution.without_strides())
+    rows = {row.name.removeprefix("Conv "): row for row in known}
+    folder.mkdir(exist_ok=True)
     path = folder / "rows"
     row_file.write(path, [rows[name] for name in names])
     environment = {
@@ -174,6 +176,21 @@ def test_each_kind_can_be_the_fastest(name: str, slow: str, fails: str, winner: 
     again = compute(tmp_path, name, fails="restore" if winner == "o" else "")
     assert_correct(again)
     assert again.candidates == set()  # the choice was read
+
+
+def test_a_gradient_as_a_forward_convolution(tmp_path: Path) -> None:
+    """Of float32 without strides. It is chosen if it is faster, here because the other plans fail."""
+    names = [row.name for row in engine_convolution.without_strides()]
+    ran = compute(tmp_path, *names, fails="data")
+    assert [failure for failure in ran.failures if not is_complaint_of_roles(failure)] == [], ran.text
+    assert ran.candidates == {"cuDNN/turned"}
+    assert saved(tmp_path) == {"t"}
+    again = compute(tmp_path, *names)
+    assert [failure for failure in again.failures if not is_complaint_of_roles(failure)] == [], again.text
+    assert again.candidates == set()
+    assert set(again.calls) == {"cuDNN restores with workspace"}
+    both = compute(tmp_path / "other", *names)
+    assert both.candidates == {"cuDNN", "cuDNN/turned"}
 
 
 def test_a_kernel_that_is_no_candidate_is_not_chosen(tmp_path: Path) -> None:
