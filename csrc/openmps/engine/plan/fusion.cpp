@@ -32,6 +32,11 @@ bool is_plain(const Operand& operand, const ImageView& dst) {
          same_extents(operand.view, dst);
 }
 
+/// Return whether the function is a + b within its bounds.
+bool is_plain_sum(const Arithmetic& f) {
+  return f.operation == BinaryOperation::add && f.scale0 == 1 && f.scale1 == 1 && f.bias == 0;
+}
+
 /// Return the activation that equals the bounds, if there is one.
 std::optional<Neuron> neuron_of(const Arithmetic& f) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -46,7 +51,7 @@ std::optional<Neuron> neuron_of(const Arithmetic& f) {
 bool absorb_sum(ConvProblem& conv, const BinaryProblem& next) {
   const Arithmetic& f = next.function;
   if (next.mask.memory) return false;
-  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return false;
+  if (!is_plain_sum(f)) return false;
   const auto after = neuron_of(f);
   if (!after || conv.addend.memory) return false;
   const bool is_first = same_pixels(next.src0.view, conv.dst);
@@ -98,7 +103,7 @@ std::optional<ReduceProblem> summed(const ReduceProblem& first, const ReduceProb
 std::optional<NormalizeAddProblem> added(const NormalizeProblem& first, const BinaryProblem& next) {
   const Arithmetic& f = next.function;
   if (first.groups > 0 || !neuron_is_identity(first.neuron) || !is_float(first.dst.format)) return std::nullopt;
-  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return std::nullopt;
+  if (!is_plain_sum(f)) return std::nullopt;
   const bool is_first = same_pixels(next.src0.view, first.dst);
   const Operand &own = is_first ? next.src0 : next.src1, &other = is_first ? next.src1 : next.src0;
   if (!same_pixels(own.view, first.dst) || !is_plain(own, next.dst) || !is_plain(other, next.dst)) return std::nullopt;
@@ -128,7 +133,7 @@ std::optional<NormalizeProblem> activated(const NormalizeProblem& first, const N
 /// Return a sum and the gradient that is nothing but this sum, scaled and masked, as one problem.
 std::optional<MaskedSumProblem> masked(const BinaryProblem& first, const BinaryGradientProblem& next) {
   const Arithmetic& f = first.function;
-  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return std::nullopt;
+  if (!is_plain_sum(f)) return std::nullopt;
   if (const auto bounds = neuron_of(f); !bounds || !neuron_is_identity(*bounds)) return std::nullopt;
   if (first.mask.memory || !is_float(first.dst.format) || next.other.view.memory || next.source.h > 0)
     return std::nullopt;
