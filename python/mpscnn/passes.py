@@ -117,7 +117,42 @@ def fuse_neurons(graph: Graph) -> Graph:
     return _fold_pairs(graph, fold)
 
 
-PASSES: tuple[Callable[[Graph], Graph], ...] = (remove_dead, fold_padding, fold_batch_normalization, fuse_neurons)
+def fold_pixel_shuffle(graph: Graph) -> Graph:
+    """Fold a pixel shuffle, a sub-pixel convolution that only orders channels, into the convolution before it."""
+
+    def fold(producer: Node, node: Node) -> Node | None:
+        order = _shuffled_channels(node)
+        given = producer.arguments
+        if order is None or producer.kernel != "Convolution" or int(given.get("groups", 1)) != 1:
+            return None
+        if not _has_plain_weights(producer.with_(arguments={**given, "activation": None})):
+            return None
+        neuron = given.get("activation")
+        if neuron is not None and (not isinstance(neuron, NeuronDescriptor) or neuron.type == "prelu"):
+            return None  # slopes are per channel
+        layout, weight = _argument(producer, "layout"), np.asarray(given["weight"])
+        if "O" not in layout or weight.shape[layout.index("O")] != len(order):
+            return None
+        bias = given.get("bias")
+        return producer.with_(
+            arguments={
+                **given,
+                "weight": np.ascontiguousarray(np.take(weight, order, layout.index("O"))),
+                "bias": None if bias is None else np.ascontiguousarray(np.asarray(bias)[order]),
+                "sub_pixel_scale_factor": node.arguments["sub_pixel_scale_factor"],
+            }
+        )
+
+    return _fold_pairs(graph, fold)
+
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    remove_dead,
+    fold_padding,
+    fold_batch_normalization,
+    fuse_neurons,
+    fold_pixel_shuffle,
+)
 
 
 def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescriptor:
@@ -162,6 +197,22 @@ def _has_plain_weights(node: Node) -> bool:
         and int(given.get("sub_pixel_scale_factor", 1)) == 1
         and not hasattr(given["weight"], "load")
     )
+
+
+def _shuffled_channels(node: Node) -> NDArray[np.intp] | None:
+    """Return the channel that each output of a sub-pixel convolution copies; None if it does anything else."""
+    given = node.arguments
+    if node.kernel != "Convolution" or int(given.get("sub_pixel_scale_factor", 1)) == 1:
+        return None
+    if set(given) - {"weight", "sub_pixel_scale_factor", "label"} or hasattr(given["weight"], "load"):
+        return None
+    weight = np.asarray(given["weight"])
+    if weight.ndim != 4 or weight.shape != (weight.shape[0],) * 2 + (1, 1):
+        return None
+    ones = weight[:, :, 0, 0] == 1
+    order = ones.argmax(1)
+    is_permutation = ones.sum() == np.count_nonzero(weight) == len(weight) and len({*order.tolist()}) == len(weight)
+    return order if is_permutation else None
 
 
 def _pixels(padding: Any) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import mpscnn
 from interpreter import interpret
-from mpscnn import passes
+from mpscnn import NeuronDescriptor, passes
 from mpscnn.graph import Value
 from network.graphs import Draw, batch_norm
 
@@ -207,6 +207,39 @@ def test_zeros_around_a_maximum_are_left() -> None:
     graph, x, _ = start()
     graph.output(graph.add("PoolingMax", graph.add("Pad", x, padding=1), kernel_size=3))
     assert optimized(graph) == ["Pad", "PoolingMax"]
+
+
+def shuffle(channels: int, order: list[int] | None = None) -> NDArray[np.float32]:
+    """Return weights that only order channels."""
+    return np.eye(channels, dtype=np.float32)[order or range(channels)][:, :, None, None]
+
+
+@pytest.mark.parametrize(
+    ("conv", "after", "folded"),
+    [
+        ({}, {}, True),
+        ({"bias": np.linspace(-1, 1, 8, dtype=np.float32)}, {}, True),
+        ({"activation": NeuronDescriptor("relu", 0.1)}, {}, True),
+        ({"activation": NeuronDescriptor("prelu", data=[0.1 * i for i in range(8)])}, {}, False),
+        ({"sub_pixel_scale_factor": 1, "stride": 2, "padding": 1}, {}, True),
+        ({"layout": "HWIO"}, {}, True),
+        ({"layout": "OHWI"}, {}, True),
+        ({"groups": 2}, {}, False),
+        ({}, {"bias": np.ones(8, np.float32)}, False),
+        ({}, {"weight": 2 * shuffle(8)}, False),
+        ({}, {"weight": shuffle(8, [0, 0, 1, 2, 3, 4, 5, 6])}, False),
+        ({}, {"stride": 2}, False),
+    ],
+)
+def test_pixel_shuffles_go_into_the_convolution_before(
+    conv: dict[str, Any], after: dict[str, Any], folded: bool
+) -> None:
+    graph, x, draw = start()
+    shape = {"OIHW": (8, 8 // conv.get("groups", 1), 3, 2), "OHWI": (8, 3, 2, 8), "HWIO": (3, 2, 8, 8)}
+    y = graph.add("Convolution", x, weight=draw.weight(*shape[conv.get("layout", "OIHW")]), **conv)
+    order = {"weight": shuffle(8, [3, 1, 0, 2, 7, 5, 6, 4]), "sub_pixel_scale_factor": 2}
+    graph.output(graph.add("Convolution", y, **order | after))
+    assert optimized(graph) == ["Convolution"] * (1 if folded else 2)
 
 
 def test_the_graph_that_is_given_stays() -> None:
