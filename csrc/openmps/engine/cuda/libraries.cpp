@@ -11,6 +11,7 @@
 #include "engine/cuda/host_stream.hpp"
 #include "engine/failure.hpp"
 #include "engine/shared/env.hpp"
+#include "engine/shared/site_packages.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -31,16 +32,6 @@ constexpr std::array kRows = {
     Row{{"libcublasLt.so.13", "libcublasLt.so.12"}, "nvidia-cublas", {"nvidia/cu13/lib", "nvidia/cublas/lib", ""}},
     Row{{"libcudnn.so.9", "libcudnn.so.9"}, "nvidia-cudnn-cu13", {"nvidia/cudnn/lib", "", ""}},
 };
-
-/// Return the folder that holds mpscnn, for a library in mpscnn/openmps/lib: that of other packages, too.
-std::string site_packages() {
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<const void*>(&site_packages), &info) || !info.dli_fname) return {};
-  std::error_code error;
-  const auto file = std::filesystem::canonical(info.dli_fname, error);
-  if (error) return {};
-  return file.parent_path().parent_path().parent_path().parent_path().string();
-}
 
 /// Return the folders to look in: those of MPSCNN_CUDA_PATH, then that of the package.
 std::vector<std::string> roots() {

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "engine/cuda/disk_cache.hpp"
 #include "engine/function/process.hpp"
 #include "engine/shared/env.hpp"
+#include "engine/shared/site_packages.hpp"
 
 namespace openmps::function {
 namespace {
@@ -25,9 +27,13 @@ namespace fs = std::filesystem;
 struct Compiler {
   std::vector<std::string> words;  ///< program and first arguments
   std::string version;             ///< "": there is none
+
+  /// Return whether it is `zig c++`, which is clang++ without libraries: to check a text or to link, it would first
+  /// compile those of C++, which takes minutes. No function needs them.
+  bool is_zig() const { return words.size() > 1 && words.back() == "c++"; }
 };
 
-/// Newest first; clang++ compiles a function in about half of g++'s time.
+/// Newest first; clang++ compiles a function in about half of g++'s time. Last, the compiler of mpscnn[metal].
 std::vector<std::vector<std::string>> candidates() {
   const std::string& wanted = env::value_of(env::Variable::metal_compiler);
   if (!wanted.empty()) {
@@ -39,6 +45,7 @@ std::vector<std::vector<std::string>> candidates() {
   all.push_back({"g++"});
   for (int version = 18; version >= 8; --version) all.push_back({"g++-" + std::to_string(version)});
   all.push_back({"c++"});
+  if (const std::string folder = site_packages(); !folder.empty()) all.push_back({folder + "/ziglang/zig", "c++"});
   return all;
 }
 
@@ -69,8 +76,8 @@ const Compiler& checked_compiler() {
         "MPSCNN_METAL_COMPILER (" + wanted + ") is no C++ compiler that runs: name clang++ or g++, or unset it.",
         false);
   throw CompileError(
-      "Metal functions need a C++ compiler, and none was found in PATH: install clang++ or g++ (on "
-      "Debian: apt-get install g++), or name one in MPSCNN_METAL_COMPILER.",
+      "Metal functions need a C++ compiler, and none was found in PATH: install the extra mpscnn[metal], or clang++ or "
+      "g++ (on Debian: apt-get install g++), or name one in MPSCNN_METAL_COMPILER.",
       false);
 }
 
@@ -102,6 +109,7 @@ class PrivateFolder {
   }
   PrivateFolder(const PrivateFolder&) = delete;
   PrivateFolder& operator=(const PrivateFolder&) = delete;
+  const fs::path& path() const { return path_; }
   fs::path operator/(const char* name) const { return path_ / name; }
 
  private:
@@ -122,31 +130,64 @@ std::vector<std::string> options_of(bool fast_math) {
   return options;
 }
 
-/// Run the compiler on a text; return the file that it writes, "" if `options` ask for none.
-std::string compile(const std::string& text, const std::vector<std::string>& options, bool has_result) {
+/// Return the file of the library that has sin.
+std::string math_library() {
+  Dl_info info;
+  double (*const function)(double) = std::sin;
+  return ::dladdr(reinterpret_cast<const void*>(function), &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+/// Return the arguments that link `object` to the library `result`.
+std::vector<std::string> link_words(const Compiler& compiler, const std::string& object, const std::string& result) {
+  std::vector<std::string> words = compiler.words;
+  if (compiler.is_zig()) words.back() = "ld.lld";
+  words.insert(words.end(), {"-shared", object, "-o", result, compiler.is_zig() ? math_library() : "-lm"});
+  return words;
+}
+
+/// Run a command of the compiler on files in `folder`; return what it prints.
+std::string run(const std::vector<std::string>& words, const fs::path& folder) {
+  // Zig keeps every object that it makes; nothing would ever remove them.
+  const std::string cache = "_CACHE_DIR=" + folder.string();
+  const Ended ended = run_process(words, {"ZIG_GLOBAL" + cache, "ZIG_LOCAL" + cache});
+  if (!ended.was_started) throw CompileError("The compiler " + words[0] + " cannot be started.", false);
+  if (ended.succeeded) return ended.output;
+  std::string log = ended.output;
+  const std::string path = folder / "function.cpp";
+  for (std::size_t at; (at = log.find(path)) != std::string::npos;) log.replace(at, path.size(), "metal_stdlib");
+  throw CompileError(log, true);
+}
+
+/// Compile a text; return the library's bytes.
+std::string compile(const std::string& text, const std::vector<std::string>& options) {
   const Compiler& compiler = checked_compiler();
   const PrivateFolder folder;
-  const fs::path source = folder / "function.cpp", result = folder / "function.so";
+  const std::string source = folder / "function.cpp", object = folder / "function.o", result = folder / "function.so";
   std::ofstream(source, std::ios::binary) << text;
   std::vector<std::string> words = compiler.words;
   words.insert(words.end(), options.begin(), options.end());
-  words.push_back(source.string());
-  if (has_result) {
-    words.insert(words.end(), {"-shared", "-o", result.string(), "-lm"});
-  }
-  const Ended ended = run_process(words);
-  if (!ended.was_started) throw CompileError("The compiler " + compiler.words[0] + " cannot be started.", false);
-  if (!ended.succeeded) {
-    std::string log = ended.output;
-    const std::string path = source.string();
-    for (std::size_t at; (at = log.find(path)) != std::string::npos;) log.replace(at, path.size(), "metal_stdlib");
-    throw CompileError(log, true);
-  }
-  if (!has_result) return {};
+  words.insert(words.end(), {"-c", source, "-o", object});
+  run(words, folder.path());
+  const std::string output = run(link_words(compiler, object, result), folder.path());
   std::ifstream file(result, std::ios::binary);
   std::string code{std::istreambuf_iterator<char>(file), {}};
-  if (code.empty()) throw CompileError("The compiler " + compiler.words[0] + " wrote no file.\n" + ended.output, false);
+  if (code.empty()) throw CompileError("The compiler " + compiler.words[0] + " wrote no file.\n" + output, false);
   return code;
+}
+
+/// Let the compiler check a text.
+void check(const std::string& text, const std::vector<std::string>& options) {
+  const Compiler& compiler = checked_compiler();
+  const PrivateFolder folder;
+  const std::string source = folder / "function.cpp", object = folder / "function.o";
+  std::ofstream(source, std::ios::binary) << text;
+  std::vector<std::string> words = compiler.words;
+  words.insert(words.end(), options.begin(), options.end());
+  if (compiler.is_zig())
+    words.insert(words.end(), {"-c", source, "-o", object});
+  else
+    words.insert(words.end(), {"-fsyntax-only", source});
+  run(words, folder.path());
 }
 
 std::string key_of(const std::string& text, const std::vector<std::string>& options) {
@@ -186,7 +227,7 @@ HostCode::HostCode(const std::string& text, bool fast_math, bool uses_group) {
     load(*kept, uses_group);
     return;
   }
-  const std::string code = compile(text, options, true);
+  const std::string code = compile(text, options);
   cuda::write_cached("function", key, code);
   load(code, uses_group);
 }
@@ -227,10 +268,10 @@ void HostCode::load(const std::string& code, bool uses_group) {
 }
 
 void check_on_host(const std::string& text) {
-  const std::vector<std::string> options = {"-std=c++17", "-march=native", "-fsyntax-only", "-fno-exceptions", "-w"};
+  const std::vector<std::string> options = {"-std=c++17", "-march=native", "-fno-exceptions", "-w"};
   const std::string key = key_of(text, options);
   if (cuda::read_cached("checked", key)) return;
-  compile(text, options, false);
+  check(text, options);
   cuda::write_cached("checked", key, "");
 }
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -26,17 +27,22 @@ std::string read_all(int descriptor) {
 
 }  // namespace
 
-Ended run_process(const std::vector<std::string>& words) {
+Ended run_process(const std::vector<std::string>& words, std::vector<std::string> variables) {
   Ended result;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return result;
   std::vector<char*> arguments, environment;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  variables.emplace_back("LC_ALL=C");
+  const auto is_replaced = [&](const char* each) {
+    return std::any_of(variables.begin(), variables.end(), [&](const std::string& variable) {
+      return std::strncmp(each, variable.c_str(), variable.find('=') + 1) == 0;
+    });
+  };
   for (char** each = environ; *each; ++each)
-    if (std::strncmp(*each, "LC_ALL=", 7) != 0) environment.push_back(*each);
-  char language[] = "LC_ALL=C";
-  environment.push_back(language);
+    if (!is_replaced(*each)) environment.push_back(*each);
+  for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
 
   posix_spawn_file_actions_t actions;

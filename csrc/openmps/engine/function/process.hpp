@@ -14,6 +14,7 @@ struct Ended {
 };
 
 /// Run a program, which is looked up in PATH, with messages in English and no input; wait for its end.
-Ended run_process(const std::vector<std::string>& words);
+/// variables: environment variables that it gets besides this process's, as NAME=value.
+Ended run_process(const std::vector<std::string>& words, std::vector<std::string> variables = {});
 
 }  // namespace openmps::function
