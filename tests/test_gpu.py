@@ -62,7 +62,8 @@ def rows_program(family: str, path: Path, count: int | None = None) -> list[Any]
     assert FOLDER is not None
     rows = list(importlib.import_module(f"rows.{family}").rows())
     row_file.write(path, rows if count is None else rows[:: max(1, len(rows) // count)])
-    return [TESTS.parent / FOLDER / "cpp_engine_rows", path]
+    program = TESTS.parent / FOLDER / "cpp_engine_rows"
+    return [program, path] if count is None else [program, path, "--part"]
 
 
 @needs_programs

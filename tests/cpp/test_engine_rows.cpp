@@ -590,10 +590,11 @@ void check_roles() {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::printf("usage: cpp_engine_rows <file of rows> [engine ...]\n");
+    std::printf("usage: cpp_engine_rows <file of rows> [--part] [engine ...]\n  --part: the file has not all rows\n");
     return 2;
   }
   std::vector<std::string> names(argv + 2, argv + argc);
+  const bool is_part = std::erase(names, "--part") > 0 || std::getenv("MPSCNN_IMPL");
   const char* const chosen = std::getenv("MPSCNN_ENGINE");
   if (names.empty()) names.push_back(chosen && *chosen ? chosen : "cpu");
   try {
@@ -609,7 +610,7 @@ int main(int argc, char** argv) {
         }
       }
     }
-    if (!std::getenv("MPSCNN_IMPL")) check_roles();  // which runs only part of the rows
+    if (!is_part) check_roles();
     if (std::find(names.begin(), names.end(), "cuda-host") != names.end())
       for (const auto& [name, launches] : cuda::host_kernel_launches())
         std::printf("kernel %s %lld\n", name.c_str(), static_cast<long long>(launches));

@@ -39,7 +39,12 @@ MPSCNN_HOST_DEVICE std::uint16_t float_to_half(float value) {
 MPSCNN_HOST_DEVICE std::uint32_t float_to_unorm(float value, float max) {
   float t = value > 0.0f ? value : 0.0f;
   t = t < 1.0f ? t : 1.0f;
-  return std::bit_cast<std::uint32_t>(t * max + 8388608.0f) & 0xffffu;  // the addition rounds to an integer
+#if defined(__CUDACC_RTC__)
+  const float scaled = __fmul_rn(t, max);  // not one instruction with the addition: halves would not be rounded as here
+#else
+  const float scaled = t * max;
+#endif
+  return std::bit_cast<std::uint32_t>(scaled + 8388608.0f) & 0xffffu;  // the addition rounds to an integer
 }
 
 MPSCNN_HOST_DEVICE float unorm_to_float(std::uint32_t value, float max) { return static_cast<float>(value) / max; }

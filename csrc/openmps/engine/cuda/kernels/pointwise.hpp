@@ -284,27 +284,33 @@ MPSCNN_VALUE_KERNEL(masked_sum, MaskedSumArgs) {
   store(args.dst, at, args.mask.view && load(args.mask, at) == 0 ? 0.0f : sum);
 }
 
-/// The same for images without gaps; the mask is unorm8.
+/// The same for images without gaps; the mask is unorm8. All loads of a thread are under way before the first is used.
 MPSCNN_VALUE_KERNEL(masked_sum_lanes, MaskedSumArgs) {
   const int lanes = lanes_of(args.chunks);
   const Chunk chunk = chunk_of(index, args.chunks, args.dst);
-  Lanes sum = load_lanes(args.src0, chunk, lanes);
-  const Lanes other = load_lanes(args.src1, chunk, lanes);
-  for (int i = 0; i < lanes; ++i) sum.v[i] = args.scale * (sum.v[i] + other.v[i]);
-  if (args.mask.view) {
-    const unsigned char* const bytes = args.mask.view.data.get() + chunk.at.k;
-    if (chunk.count < lanes) {
-      for (int i = 0; i < chunk.count; ++i) sum.v[i] = bytes[i] == 0 ? 0.0f : sum.v[i];
-    } else {
-      Words<8> mask = {};
-      if (lanes == 8)
-        mask = load_words<8>(bytes);
-      else
-        mask.word[0] = load_words<4>(bytes).word[0];
-      for (int i = 0; i < lanes; ++i) sum.v[i] = mask.word[i / 4] >> (i % 4 * 8) & 0xffu ? sum.v[i] : 0.0f;
+  const Format format = format_of(args.dst);
+  const unsigned char *const from0 = args.src0.view.data.get(), *const from1 = args.src1.view.data.get(),
+                             *const mask = args.mask.view.data.get();
+  const i64 first = chunk.at.k;
+  const bool is_masked = mask != nullptr;
+  if (chunk.count < lanes) {
+    for (int i = 0; i < chunk.count; ++i) {
+      const float sum = args.scale * (load(format_of(args.src0.view), from0, first + i) +
+                                      load(format_of(args.src1.view), from1, first + i));
+      store(format, args.dst.data.get(), first + i, is_masked && mask[first + i] == 0 ? 0.0f : sum);
     }
+    return;
   }
-  store_lanes(args.dst, chunk, lanes, sum);
+  Words<8> bytes = {{0x01010101u, 0x01010101u}};
+  if (is_masked && lanes == 8)
+    bytes = load_words<8>(mask + first);
+  else if (is_masked)
+    bytes.word[0] = load_words<4>(mask + first).word[0];
+  Lanes sum = load_lanes(format_of(args.src0.view), from0, first, lanes);
+  const Lanes other = load_lanes(format_of(args.src1.view), from1, first, lanes);
+  for (int i = 0; i < lanes; ++i)
+    sum.v[i] = bytes.word[i / 4] >> (i % 4 * 8) & 0xffu ? args.scale * (sum.v[i] + other.v[i]) : 0.0f;
+  store_lanes(format, args.dst.data.get(), first, lanes, sum);
 }
 
 /// The products of a sum: a box of rows x columns x channels whose first one is at `first`.
