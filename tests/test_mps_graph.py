@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -338,6 +342,18 @@ def test_labels_are_used_again() -> None:
 
 # --------------------------------------------------------------------------------------------- networks as graphs
 
+
+def called_again(graph: mpscnn.MPSNNGraph, pixels: np.ndarray) -> np.ndarray:
+    """Return the first result. Later calls, for which the sizes of all images are known, compute the same bits."""
+    results = []
+    for _ in range(3):
+        result = graph(pixels)
+        results.append(result[0] if isinstance(result, tuple) else result)
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])
+    return results[0]
+
+
 NOT_EXPORTED = {
     "inception_v3": "takes images of 75 pixels and more, whose small case has other tests",
     "yolo_tiny": "",
@@ -353,8 +369,7 @@ def test_network(name: str) -> None:
     expected = network(x.numpy())
     first = expected if isinstance(expected, np.ndarray) else next(iter(expected.values()))
     output = next(iter(network.outputs.values()))
-    result = graph(np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1)))
-    result = result[0] if isinstance(result, tuple) else result
+    result = called_again(graph, np.ascontiguousarray(x.numpy().transpose(0, 2, 3, 1)))
     if output.layout == "NCHW":
         result = result.transpose(0, 3, 1, 2)
     np.testing.assert_allclose(result.reshape(first.shape), first, rtol=1e-4, atol=1e-5)
@@ -439,8 +454,96 @@ def test_random_graphs(data: Any) -> None:
     pixels = random(batch, height, width, 8, seed=seed)
     shape = {"x": pixels.shape}
     expected = network(pixels)
-    result = network.to_mps_graph(shape)(pixels)
+    result = called_again(network.to_mps_graph(shape), pixels)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(expected).max())))
+
+
+@FUZZ.given(40, data=st.data())
+def test_random_concatenations(data: Any) -> None:
+    """Concatenations of any images, also of other concatenations and of one image twice, with other readers."""
+    x = nodes.ImageNode("x")
+    channels = [data.draw(st.sampled_from([3, 4, 8]))]
+    images: list[Any] = [x]
+    export = None
+    for index in range(data.draw(st.integers(1, 10))):
+        if data.draw(st.booleans()):
+            chosen = data.draw(st.lists(st.integers(0, len(images) - 1), min_size=1, max_size=4))
+            if data.draw(st.booleans()):  # as in a dense block
+                chosen = list(range(len(images) - min(3, len(images)), len(images)))
+            images.append(nodes.ConcatenationNode([images[i] for i in chosen]))
+            channels.append(sum(-(-channels[i] // 4) * 4 for i in chosen))
+        else:
+            i, more = data.draw(st.integers(0, len(images) - 1)), data.draw(st.sampled_from([2, 4, 8]))
+            weight = random(more, channels[i], 1, 1, seed=index) / channels[i]
+            images.append(nodes.ConvolutionNode(images[i], weight))
+            channels.append(more)
+        if data.draw(st.integers(0, 5)) == 0 and export is None:
+            export = index + 1
+            images[-1].result_image.export_from_graph, images[-1].result_image.label = True, "exported"
+    kept = sorted(data.draw(st.sets(st.integers(1, len(images) - 1), min_size=1, max_size=3)))
+    graph = mpscnn.MPSNNGraph(*[images[i] for i in kept], format=data.draw(st.sampled_from(["float16", "float32"])))
+    sizes = data.draw(st.lists(st.tuples(*[st.integers(1, most) for most in (3, 6, 6)]), min_size=2, max_size=4))
+    first: dict[tuple[int, ...], Any] = {}
+    for size in [size for each in sizes for size in (each, each)]:
+        results = graph(random(*size, channels[0]))
+        results = results if isinstance(results, tuple) else (results,)
+        for again, result in zip(first.setdefault(size, results), results, strict=True):
+            np.testing.assert_array_equal(result, again)
+
+
+def test_what_others_read_is_not_fused() -> None:
+    x = nodes.ImageNode("x")
+    weight, pixels = random(8, 8, 1, 1), random(1, 4, 5, 8)
+    conv = nodes.ConvolutionNode(x, weight)
+    both = nodes.AdditionNode(nodes.NeuronReLUNode(conv), conv)
+    y = mpscnn.Convolution(weight)(pixels)
+    result = called_again(mpscnn.MPSNNGraph(both, format="float32"), pixels)
+    np.testing.assert_allclose(result, np.maximum(y, 0) + y, atol=1e-5)
+    twice = nodes.NeuronTanHNode(nodes.NeuronReLUNode(nodes.ConvolutionNode(x, weight)))
+    result = called_again(mpscnn.MPSNNGraph(twice, format="float32"), pixels)
+    np.testing.assert_allclose(result, np.tanh(np.maximum(y, 0)), atol=1e-5)
+
+
+def test_parts_of_two_channels() -> None:
+    """MPS reads the third and fourth channel of such an image as 0 and 1."""
+    x = nodes.ImageNode("x")
+    weights = [random(count, 8, 1, 1, seed=count) for count in (2, 8)]
+    joined = nodes.ConcatenationNode([nodes.ConvolutionNode(x, weight) for weight in weights])
+    graph = mpscnn.MPSNNGraph(nodes.NeuronLinearNode(joined, 2.0, 0.0), format="float32")
+    for count in (2, 3, 2):  # memory that other values were in
+        pixels = random(count, 4, 5, 8)
+        a, b = (mpscnn.Convolution(weight)(pixels) for weight in weights)
+        constants = np.broadcast_to(np.asarray([0, 1], np.float32), a.shape)
+        expected = 2 * np.concatenate([a, constants, b], 3)
+        np.testing.assert_allclose(called_again(graph, pixels), expected, atol=1e-5)
+
+
+COPIES = """
+import numpy as np, mpscnn
+from mpscnn import nodes
+x, weight = nodes.ImageNode("x"), np.ones((8, 8, 1, 1), np.float32)
+images = [nodes.ConvolutionNode(x, weight)]
+for i in range(3):  # each of the earlier images
+    joined = nodes.ConcatenationNode(images) if i else images[0]
+    images.append(nodes.ConvolutionNode(joined, np.ones((8, 8 * (i + 1), 1, 1), np.float32)))
+normal = nodes.BatchNormalizationNode(nodes.ConcatenationNode(images), *np.ones((4, 32), np.float32))
+last = nodes.NeuronReLUNode(normal)
+graph = mpscnn.MPSNNGraph(nodes.ReductionFeatureChannelsSumNode(last), format="float32")
+graph(np.ones((2, 4, 4, 8), np.float32))
+print("again", file=sys.stderr, flush=True)
+graph(np.ones((2, 4, 4, 8), np.float32))
+"""
+
+
+def test_concatenations_without_copies() -> None:
+    """From the second call on, images are written where concatenations want them; activations are part of kernels."""
+    code = "import sys\n" + COPIES
+    environment = os.environ | {"MPSCNN_TRACE": "dispatch", "MPSCNN_ENGINE": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    first, again = (re.findall(r"dispatch: (\w+Problem)", part) for part in done.stderr.split("again\n"))
+    convolutions = ["ConvProblem"] * 4
+    assert sorted(first) == [*convolutions, *["CopyProblem"] * 9, "NormalizeProblem", "ReduceProblem"]
+    assert sorted(again) == [*convolutions, "NormalizeProblem", "ReduceProblem"]
 
 
 def test_two_calls_at_once() -> None:

@@ -16,6 +16,8 @@
   mpscnn::PixelPadding pixels_;
 }
 - (instancetype)initWithPixels:(const mpscnn::PixelPadding &)pixels;
+/// An extension that openmps looks for: it asks again only for other sizes. NO once a call has failed.
+- (BOOL)dependsOnSizesOnly;
 @end
 
 /// A policy of the program's.

@@ -119,6 +119,11 @@ using mpscnn::GraphScope;
   return @"mpscnn, padding in pixels";
 }
 
+- (BOOL)dependsOnSizesOnly {
+  const auto *scope = GraphScope::current();
+  return scope == nullptr || !scope->has_failed();
+}
+
 - (MPSImageDescriptor *)destinationImageDescriptorForSourceImages:(NSArray<MPSImage *> *)sourceImages
                                                      sourceStates:(NSArray<MPSState *> *)sourceStates
                                                         forKernel:(MPSKernel *)kernel

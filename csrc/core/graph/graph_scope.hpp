@@ -26,6 +26,7 @@ class GraphScope {
   /// Call `f`, and keep its exception. Return whether it has returned.
   bool run(const std::function<void()>& f) noexcept;
   void keep(std::exception_ptr failure) noexcept;
+  bool has_failed() const { return failure_ != nullptr; }
   /// Rethrow the kept exception, if any; to be called after MPS has returned.
   void rethrow();
 

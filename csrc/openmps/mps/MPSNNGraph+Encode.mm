@@ -15,11 +15,16 @@ NSArray *repeated(id object, NSUInteger count) {
 
 namespace {
 
-bool is_temporary(MPSImage *image) { return [image isKindOfClass:[MPSTemporaryImage class]]; }
+bool is_temporary(MPSImage *image) { return [image openmps_state].temporary != nullptr; }
 
 void set_read_count(NSArray *batch, NSUInteger count) {
   for (id object in batch)
     if ([object readCount] != 0 && [object readCount] != count) [object setReadCount:count];
+}
+
+id<MPSImageAllocator> temporary_allocator() {
+  static id<MPSImageAllocator> const allocator = [[MPSTemporaryImage defaultAllocator] retain];
+  return allocator;
 }
 
 /// Return the first element of each batch.
@@ -53,12 +58,47 @@ void KernelOperation::encode(Encoding &encoding) {
   for (std::size_t i = 0; i < sources.size(); ++i) batches[i] = encoding.image(sources[i]);
   const Batches images = Batches(batches).first(sources.size());
   MPSStateBatch *source_states = encoding.source_state(*this);
-  MPSImageDescriptor *descriptor = encoding.describe_result(image_kernel, images, source_states);
+  MPSImageDescriptor *descriptor =
+      source_states == nil ? describe(encoding, images) : encoding.describe_result(image_kernel, images, source_states);
   prepare(encoding, descriptor);
   MPSImageBatch *destination = encoding.make_result(*this, descriptor, image_kernel);
   will_encode(encoding, destination);
   MPSStateBatch *made = encoding.make_states(*this, image_kernel, images, source_states, destination);
   encoding.encode(image_kernel, images, {.source = source_states, .result = made}, destination);
+}
+
+/// The kernel is the graph's own: nothing else changes what it makes of a size.
+MPSImageDescriptor *Operation::describe(const Encoding &encoding, Batches images) {
+  std::array<GraphImageSize, 2> sizes;
+  for (std::size_t i = 0; i < images.size(); ++i) sizes[i] = size_of(images[i]);
+  MPSImageDescriptor *descriptor = described.descriptor.get();
+  MPSImage *first = [images[0] objectAtIndex:0];
+  // A descriptor that someone keeps is not changed.
+  if (descriptor != nil && sizes == described.sources && [descriptor retainCount] == 1 &&
+      [descriptor numberOfImages] == [first numberOfImages] &&
+      [descriptor openmps_hasNoSliceLimit] == [first openmps_state].has_no_slice_limit) {
+    [descriptor setWidth:described.result.width];
+    [descriptor setHeight:described.result.height];
+    [descriptor setFeatureChannels:described.result.channels];
+    return descriptor;
+  }
+  auto *image_kernel = (ImageKernel *)kernel.get();
+  descriptor = encoding.describe_result(image_kernel, images, nil);
+  static Class const standard = [MPSNNDefaultPadding class];
+  auto *padding = (NSObject *)state_of<ImageKernelState>(image_kernel).destination.padding.get();
+  const bool repeats = [padding class] == standard ||
+                       ([padding respondsToSelector:@selector(dependsOnSizesOnly)] && [padding dependsOnSizesOnly]);
+  described.descriptor = Ref<MPSImageDescriptor *>::adopt(repeats ? [descriptor copy] : nil);
+  described.sources = sizes;
+  described.result = {[descriptor width], [descriptor height], [descriptor featureChannels]};
+  return descriptor;
+}
+
+const ImageView &view_of(MPSImageBatch *batch) { return [(MPSImage *)[batch objectAtIndex:0] openmps_state].view; }
+
+GraphImageSize size_of(MPSImageBatch *batch) {
+  const ImageView &view = view_of(batch);
+  return {static_cast<NSUInteger>(view.w), static_cast<NSUInteger>(view.h), static_cast<NSUInteger>(view.c)};
 }
 
 // ------------------------------------------------------------------------------------------------- encoding
@@ -70,11 +110,18 @@ Encoding::Encoding(Graph &graph, id<MTLCommandBuffer> buffer, const GraphInputs 
       lock_(*graph.mutex),
       made_([NSMutableArray array]),
       images_(graph.images.size()),
-      states_(graph.states.size()) {
+      joined_(graph.images.size()),
+      states_(graph.states.size()),
+      sizes_(graph.images.size()) {
   begin_encode(graph, buffer);
   check_inputs(inputs);
-  for (std::size_t i = 0; i < graph.source_images.size(); ++i)
-    images_[graph.source_images[i]] = [inputs.images objectAtIndex:i];
+  knows_sizes_ = !graph.sizes.empty();
+  for (std::size_t i = 0; i < graph.source_images.size(); ++i) {
+    const std::size_t index = graph.source_images[i];
+    images_[index] = [inputs.images objectAtIndex:i];
+    sizes_[index] = size_of(images_[index]);
+    knows_sizes_ = knows_sizes_ && sizes_[index] == graph.sizes[index];
+  }
   for (std::size_t i = 0; i < graph.source_states.size(); ++i)
     states_[graph.source_states[i]] = [inputs.states objectAtIndex:i];
 }
@@ -124,7 +171,7 @@ MPSImageDescriptor *Encoding::describe_result(ImageKernel *kernel, Batches sourc
 /// Temporary images of a batch follow each other in memory, so that a kernel is one problem for all of them.
 MPSImageBatch *Encoding::new_images(MPSImageDescriptor *descriptor, id<MPSImageAllocator> allocator, MPSKernel *kernel,
                                     NSUInteger count) const {
-  if (count > 1 && allocator == [MPSTemporaryImage defaultAllocator]) {
+  if (count > 1 && allocator == temporary_allocator()) {
     MPSImageDescriptor *all = [[descriptor copy] autorelease];
     [all setNumberOfImages:count];
     [all setHasNoSliceLimit:YES];
@@ -144,16 +191,67 @@ MPSImageBatch *Encoding::new_images(MPSImageDescriptor *descriptor, id<MPSImageA
   return batch;
 }
 
+MPSImageFeatureChannelFormat Encoding::format_of(const GraphImage &image) const {
+  return image.format != MPSImageFeatureChannelFormatNone ? image.format : graph_.format;
+}
+
+/// Return the images that make an image part of a concatenation's result; nil if it does not fit there. The memory is
+/// that of the largest concatenation, made when the first of its parts is, and held until it is encoded itself.
+MPSImageBatch *Encoding::joined_result(std::size_t index, MPSImageDescriptor *descriptor, MPSKernel *kernel) {
+  const NSUInteger channels = [descriptor featureChannels], reads = graph_.images[index].reads;
+  NSUInteger first = 0;
+  std::size_t whole = index;
+  while (graph_.images[whole].joined_by != kNone) {
+    const GraphImage &part = graph_.images[whole];
+    const Operation &join = operation(part.joined_by);
+    for (std::size_t k = 0; k < part.joined_at; ++k) first += rounded_channels(graph_.sizes[join.sources[k]].channels);
+    whole = join.result;
+  }
+  const GraphImageSize &size = graph_.sizes[whole];
+  MPSImageBatch *all = joined_[whole];
+  const bool fits = [descriptor width] == size.width && [descriptor height] == size.height &&
+                    channels == graph_.sizes[index].channels && channels % 4 == 0 &&
+                    format_of(graph_.images[whole]) == format_of(graph_.images[index]);
+  if (whole == index) {
+    joined_[index] = nil;
+    for (MPSTemporaryImage *image in all)
+      if (fits && reads > 0)
+        [image setReadCount:[image readCount] + reads - 1];
+      else
+        [image openmps_didRead];
+    return fits && reads > 0 ? images_[index] = all : nil;
+  }
+  if (!fits || reads == 0) return nil;
+  if (all == nil) {
+    MPSImageDescriptor *larger = [[descriptor copy] autorelease];
+    [larger setFeatureChannels:size.channels];
+    all = new_images(larger, temporary_allocator(), kernel, [[inputs_.images objectAtIndex:0] count]);
+    [made_ addObject:all];
+    joined_[whole] = all;
+  }
+  NSMutableArray *batch = [NSMutableArray arrayWithCapacity:[all count]];
+  [made_ addObject:batch];
+  for (MPSImage *image in all) {
+    const auto view =
+        [image openmps_view].channels(static_cast<std::int64_t>(first), static_cast<std::int64_t>(channels));
+    [batch addObject:[image openmps_imageWithView:view]];
+  }
+  if (reads > 1) set_read_count(batch, reads);
+  return images_[index] = batch;
+}
+
 MPSImageBatch *Encoding::make_result(const Operation &operation, MPSImageDescriptor *descriptor, MPSKernel *kernel) {
   const GraphImage &image = graph_.images[operation.result];
-  const auto format = image.format != MPSImageFeatureChannelFormatNone ? image.format : graph_.format;
-  [descriptor setChannelFormat:format];
+  [descriptor setChannelFormat:format_of(image)];
+  sizes_[operation.result] = {[descriptor width], [descriptor height], [descriptor featureChannels]};
+  if (knows_sizes_ && (image.joined_by != kNone || joined_[operation.result] != nil))
+    if (MPSImageBatch *batch = joined_result(operation.result, descriptor, kernel)) return batch;
   id<MPSImageAllocator> allocator = image.allocator.get();
   if (image.is_result) {
     allocator = graph_.allocator.get();
     if (allocator == nil) allocator = [MPSImage defaultAllocator];
   }
-  if (allocator == nil) allocator = [MPSTemporaryImage defaultAllocator];
+  if (allocator == nil) allocator = temporary_allocator();
   MPSImageBatch *batch = new_images(descriptor, allocator, kernel, [images_[operation.sources[0]] count]);
   images_[operation.result] = batch;
   if (!is_temporary([batch objectAtIndex:0])) return batch;
@@ -261,6 +359,7 @@ MPSImageBatch *Encoding::run() {
     if (graph_.needed[i] && !graph_.images[graph_.results[i]].is_exported)
       hand_over(inputs_.intermediates, images_[graph_.results[i]]);
   made_ = nil;
+  graph_.sizes = std::move(sizes_);
   return graph_.needed[0] ? images_[graph_.results[0]] : nil;
 }
 

@@ -3,6 +3,7 @@
 // operations; MPSNNGraph owns and encodes them.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,12 @@
 #include <vector>
 
 #import "mps/MPSCNNKernel+Engine.hh"
+
+/// An addition to Apple's interface of padding policies.
+@interface NSObject (OpenMPSPadding)
+/// Return whether the policy's answer depends on nothing but the kernel and the extents of its sources.
+- (BOOL)dependsOnSizesOnly;
+@end
 
 namespace openmps {
 
@@ -24,7 +31,24 @@ struct GraphImage {
   bool is_exported = false;
   bool synchronizes = false;
   NSUInteger reads = 0;  ///< encodes of operations that read it
+  /// The concatenation in whose result this image is, from its source `joined_at` on. kNone: none.
+  std::size_t joined_by = kNone, joined_at = 0;
+
+  /// Return whether only operations of the graph use the image, whose memory is theirs to choose.
+  bool is_inner() const { return !allocator && !is_result && !is_exported; }
 };
+
+/// Extents of an image of a graph.
+struct GraphImageSize {
+  NSUInteger width = 0, height = 0, channels = 0;
+
+  bool operator==(const GraphImageSize &) const = default;
+};
+/// Return all pixels and channels of the first image of a batch, which has the extents of the others.
+const ImageView &view_of(MPSImageBatch *batch);
+GraphImageSize size_of(MPSImageBatch *batch);
+/// Return the channels that a source takes in a concatenation [MPSNNGraphNodes.h].
+inline NSUInteger rounded_channels(NSUInteger channels) { return (channels + 3) / 4 * 4; }
 
 /// A state that an operation writes, or that the program passes.
 struct GraphState {
@@ -45,6 +69,12 @@ struct Operation {
   std::vector<std::size_t> states;   ///< source states
   std::size_t result = kNone;        ///< image
   std::size_t result_state = kNone;
+  /// The result that a padding policy makes of the sources each time, if it depends on their extents only.
+  struct Described {
+    std::array<GraphImageSize, 2> sources;
+    GraphImageSize result;
+    Ref<MPSImageDescriptor *> descriptor;  ///< null: none
+  } described;
 
   virtual ~Operation() = default;
   virtual std::unique_ptr<Operation> clone() const = 0;
@@ -53,10 +83,14 @@ struct Operation {
   /// Add the encodes that read each image, and the decrements of each state's readCount.
   virtual void count_reads(std::vector<GraphImage> &images, std::vector<GraphState> &states) const;
   virtual void encode(Encoding &encoding) = 0;
+  /// Return whether the result is the sources side by side, each from a multiple of 4 channels on.
+  virtual bool joins() const { return false; }
   /// Called in a copy of the graph, when all kernels are copies.
   virtual void did_copy(const Graph & /*graph*/) {}
   /// Read the data sources of the kernels again.
   virtual void reload();
+  /// Size the result with the kernel's padding policy.
+  MPSImageDescriptor *describe(const Encoding &encoding, Batches images);
 };
 
 /// struct AddOperation : OperationOf<AddOperation, KernelOperation> { ... };
@@ -81,7 +115,8 @@ struct Graph : KernelState {
   std::vector<GraphState> states;
   std::vector<std::size_t> source_images, source_states;  ///< in the order in which the program passes them
   std::vector<std::size_t> results;
-  std::vector<bool> needed;  ///< results that the program gets
+  std::vector<bool> needed;           ///< results that the program gets
+  std::vector<GraphImageSize> sizes;  ///< of all images, in the last encode; empty: none
   Ref<id<MPSImageAllocator>> allocator;
   MPSImageFeatureChannelFormat format = MPSImageFeatureChannelFormatFloat16;
   BOOL state_is_temporary = NO;
@@ -129,7 +164,7 @@ class Encoding {
 
   /// Size the result with the kernel's padding policy. `sources`: the images passed to it.
   MPSImageDescriptor *describe_result(ImageKernel *kernel, Batches sources, MPSStateBatch *states) const;
-  /// Make the images of an operation's result.
+  /// Make the images of an operation's result: in the memory of a concatenation that joins them, if its size is known.
   MPSImageBatch *make_result(const Operation &operation, MPSImageDescriptor *descriptor, MPSKernel *kernel);
   /// Make the operation's states; nil if nothing reads them.
   MPSStateBatch *make_states(const Operation &operation, MPSKernel *kernel, Batches sources,
@@ -139,6 +174,8 @@ class Encoding {
 
  private:
   void check_inputs(const GraphInputs &inputs) const;
+  MPSImageFeatureChannelFormat format_of(const GraphImage &image) const;
+  MPSImageBatch *joined_result(std::size_t index, MPSImageDescriptor *descriptor, MPSKernel *kernel);
   MPSImageBatch *new_images(MPSImageDescriptor *descriptor, id<MPSImageAllocator> allocator, MPSKernel *kernel,
                             NSUInteger count) const;
   void finish(const Operation &operation);
@@ -151,7 +188,10 @@ class Encoding {
   std::unique_lock<std::recursive_mutex> lock_;
   NSMutableArray *made_;  ///< batches to discard if an encode raises; nil once it has not
   std::vector<MPSImageBatch *> images_;
+  std::vector<MPSImageBatch *> joined_;  ///< results of concatenations that have the memory of others
   std::vector<MPSStateBatch *> states_;
+  std::vector<GraphImageSize> sizes_;
+  bool knows_sizes_ = false;  ///< all images are as large as in the last encode, unless a policy changes its mind
 };
 
 /// Return an array with `object` for each of `count` images.

@@ -4,6 +4,7 @@
 
 #import "mps/MPSNNGraphNodes+Engine.hh"
 
+#include <algorithm>
 #include <map>
 
 /// Handle of an image or state without one.
@@ -85,6 +86,7 @@ class Builder {
     for (std::size_t i = 0; i < order_.size(); ++i)
       if (live_[i] && !add_operation(i)) return false;
     for (const auto &operation : graph_.operations) operation->count_reads(graph_.images, graph_.states);
+    join_images();
     return true;
   }
 
@@ -164,6 +166,7 @@ class Builder {
     live_.assign(order_.size(), false);
     state_is_used_.assign(order_.size(), false);
     result_is_needed_.assign(order_.size(), false);
+    readers_.assign(graph_.images.size(), 0);
     std::vector<bool> image_is_used(graph_.images.size());
     for (std::size_t i = order_.size(); i-- > 0;) {
       const FilterNode &node = filter_node(order_[i]);
@@ -174,13 +177,35 @@ class Builder {
       live_[i] = image_is_used[result] || state_is_used_[i] || node.has_effects();
       result_is_needed_[i] = image_is_used[result];
       if (!live_[i]) continue;
-      for (const auto &source : node.links.sources) image_is_used[images_.at(source.get())] = true;
+      for (const auto &source : node.links.sources) {
+        image_is_used[images_.at(source.get())] = true;
+        ++readers_[images_.at(source.get())];
+      }
       for (const auto &state : node.links.states)
         if (MPSNNFilterNode *producer = state_node(state.get()).owner) state_is_used_[numbers_.at(producer)] = true;
     }
   }
 
+  /// Let the operation that makes the only source of an activation apply it, if nothing else uses what it makes.
+  bool fuse_activation(std::size_t index) {
+    const FilterNode &node = filter_node(order_[index]);
+    MPSNNNeuronDescriptor *neuron = node.activation();
+    if (neuron == nil || state_is_used_[index] || node.links.padding) return false;
+    MPSNNFilterNode *producer = image_node(node.links.sources[0].get()).owner;
+    if (producer == nil) return false;
+    const std::size_t source = images_.at(node.links.sources[0].get()), result = images_.at(node.links.result);
+    const GraphImage &between = graph_.images[source];
+    if (readers_[source] != 1 || !between.is_inner() || between.format != graph_.images[result].format) return false;
+    const std::size_t place = operations_.at(producer);
+    Operation &operation = *graph_.operations[place];
+    if (operation.result_state != kNone || !filter_node(producer).fuse(operation, neuron)) return false;
+    operation.result = result;
+    operations_[order_[index]] = place;
+    return true;
+  }
+
   bool add_operation(std::size_t index) {
+    if (fuse_activation(index)) return true;
     const FilterNode &node = filter_node(order_[index]);
     Building building;
     building.device = graph_.device.get();
@@ -202,6 +227,37 @@ class Builder {
     return true;
   }
 
+  /// Find the images that can be written where a concatenation wants them.
+  void join_images() {
+    std::vector<bool> is_made(graph_.images.size());
+    for (const auto &operation : graph_.operations) is_made[operation->result] = true;
+    const auto &operations = graph_.operations;
+    for (std::size_t i = operations.size(); i-- > 0;) {
+      const Operation &operation = *operations[i];
+      if (!operation.joins() || !graph_.images[operation.result].is_inner()) continue;
+      for (std::size_t later = i + 1; later < operations.size(); ++later)
+        if (operations[later]->joins() && join_run(operation, later)) break;
+      for (std::size_t k = 0; k < operation.sources.size(); ++k) {
+        GraphImage &source = graph_.images[operation.sources[k]];
+        if (source.joined_by == kNone && source.is_inner() && is_made[operation.sources[k]])
+          source.joined_by = i, source.joined_at = k;
+      }
+    }
+  }
+
+  /// Put the result of a concatenation into that of a later one that has its sources, in a row.
+  bool join_run(const Operation &operation, std::size_t later) {
+    GraphImage &result = graph_.images[operation.result];
+    const std::vector<std::size_t> &run = operation.sources, &all = graph_.operations[later]->sources;
+    const auto first = std::search(all.begin(), all.end(), run.begin(), run.end());
+    if (first == all.end() || result.joined_by != kNone) return false;
+    const auto at = static_cast<std::size_t>(first - all.begin());
+    for (std::size_t k = 0; k < run.size(); ++k)
+      if (graph_.images[run[k]].joined_by != later || graph_.images[run[k]].joined_at != at + k) return false;
+    result.joined_by = later, result.joined_at = at;
+    return true;
+  }
+
   Graph &graph_;
   NSArray<MPSNNImageNode *> *results_;
   std::vector<MPSNNFilterNode *> order_;
@@ -210,6 +266,7 @@ class Builder {
   std::map<MPSNNImageNode *, std::size_t> images_;
   std::map<MPSNNStateNode *, std::size_t> states_;
   std::vector<bool> live_, result_is_needed_, state_is_used_;
+  std::vector<std::size_t> readers_;  ///< filters that read each image
 };
 
 NSArray<id<MPSHandle>> *handle_array(const std::vector<GraphImage> &images, const std::vector<std::size_t> &indices) {

@@ -192,8 +192,12 @@ OPENMPS_NODE_PROPERTY(ArithmeticNode, MPSNNComparisonType, comparisonType, setCo
 namespace openmps {
 namespace {
 
-/// Channels that a source takes in a concatenation [MPSNNGraphNodes.h].
-NSUInteger rounded_channels(NSUInteger channels) { return (channels + 3) / 4 * 4; }
+/// Return whether an image of the extents of `whole` is its channels from `first` on.
+bool is_part(const ImageView &part, const ImageView &whole, NSUInteger first) {
+  return part.memory == whole.memory && part.format == whole.format &&
+         part.offset == whole.offset + first * size_of(part.format) && part.n_stride == whole.n_stride &&
+         part.h_stride == whole.h_stride && part.w_stride == whole.w_stride;
+}
 
 struct ConcatenationState : Extends<ConcatenationState, CNNKernelState> {
   NSUInteger output_channels(NSUInteger channels) const override { return rounded_channels(channels); }
@@ -215,37 +219,44 @@ struct ConcatenationState : Extends<ConcatenationState, CNNKernelState> {
 struct ConcatenationOperation : OperationOf<ConcatenationOperation> {
   std::vector<NSUInteger> channels;  ///< of each source, in the last encode
 
+  bool joins() const override { return true; }
+
   void count_reads(std::vector<GraphImage> &images, std::vector<GraphState> &) const override {
     for (const std::size_t source : sources) ++images[source].reads;
   }
 
   void encode(Encoding &encoding) override {
+    MPSImageBatch *const leading = encoding.image(sources[0]);
+    std::vector<const ImageView *> parts;
     NSUInteger all = 0;
     channels.clear();
-    MPSImage *first = [encoding.image(sources[0]) objectAtIndex:0];
     for (const std::size_t source : sources) {
-      MPSImage *image = [encoding.image(source) objectAtIndex:0];
-      if ([image width] != [first width] || [image height] != [first height])
-        raise_argument(@"MPSNNConcatenationNode: source %lu has %lu x %lu pixels (width x height), and the first one "
-                       @"%lu x %lu.",
-                       (unsigned long)channels.size(), (unsigned long)[image width], (unsigned long)[image height],
-                       (unsigned long)[first width], (unsigned long)[first height]);
-      channels.push_back([image featureChannels]);
+      const ImageView &part = *parts.emplace_back(&view_of(encoding.image(source))), &first = *parts[0];
+      if (part.w != first.w || part.h != first.h)
+        raise_argument(@"MPSNNConcatenationNode: source %lu has %ld x %ld pixels (width x height), and the first one "
+                       @"%ld x %ld.",
+                       (unsigned long)channels.size(), (long)part.w, (long)part.h, (long)first.w, (long)first.h);
+      channels.push_back(static_cast<NSUInteger>(part.c));
       all += rounded_channels(channels.back());
     }
     auto *copy = (MPSCNNKernel *)kernel.get();
-    MPSImageBatch *const leading = encoding.image(sources[0]);
-    MPSImageDescriptor *descriptor = encoding.describe_result((ImageKernel *)copy, {&leading, 1}, nil);
+    MPSImageDescriptor *descriptor = describe(encoding, {&leading, 1});
     [descriptor setFeatureChannels:all];
     MPSImageBatch *destination = encoding.make_result(*this, descriptor, copy);
+    const ImageView &whole = view_of(destination);
     NSUInteger offset = 0;
     for (std::size_t i = 0; i < sources.size(); ++i) {
-      [copy setDestinationFeatureChannelOffset:offset];
-      offset += rounded_channels(channels[i]);
       MPSImageBatch *const source = encoding.image(sources[i]);
-      encoding.encode(copy, {&source, 1}, {}, destination);
+      const ImageView &part = *parts[i];
+      if (is_part(part, whole, offset)) {
+        for (MPSImage *image in source) [image openmps_didRead];
+      } else {
+        [copy setDestinationFeatureChannelOffset:offset];
+        encoding.encode(copy, {&source, 1}, {}, destination);
+        [copy setDestinationFeatureChannelOffset:0];
+      }
+      offset += rounded_channels(channels[i]);
     }
-    [copy setDestinationFeatureChannelOffset:0];
   }
 };
 

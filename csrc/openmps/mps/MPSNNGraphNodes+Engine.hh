@@ -63,6 +63,11 @@ struct FilterNode {
   /// Return the operation, without its images and states. Null if a data source does not load.
   virtual std::unique_ptr<Operation> new_operation(const Building &building) const = 0;
 
+  /// Return the function that the filter applies to each value of its source, if it does nothing else; nil otherwise.
+  virtual MPSNNNeuronDescriptor *activation() const { return nil; }
+  /// Let the kernel of the filter's operation apply an activation to its results. Return false if it cannot.
+  virtual bool fuse(Operation &, MPSNNNeuronDescriptor *) const { return false; }
+
   /// Return whether the result is the gradient of the first source: a loss.
   virtual bool is_own_gradient() const { return false; }
   /// Return the number of gradient nodes; 0: the filter has no gradient.

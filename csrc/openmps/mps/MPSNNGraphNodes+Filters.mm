@@ -19,6 +19,10 @@ struct NeuronNode : NodeOf<NeuronNode, KernelNode> {
     if (is_gradient) return [[MPSCNNNeuronGradient alloc] initWithDevice:device neuronDescriptor:descriptor.get()];
     return [[MPSCNNNeuron alloc] initWithDevice:device neuronDescriptor:descriptor.get()];
   }
+  /// The slopes of PReLU belong to channels of the source, which another kernel may order differently.
+  MPSNNNeuronDescriptor *activation() const override {
+    return is_gradient || [descriptor.get() neuronType] == MPSCNNNeuronTypePReLU ? nil : descriptor.get();
+  }
 };
 
 NeuronNode neuron_node(MPSNNFilterNode *node, MPSNNNeuronDescriptor *descriptor) {

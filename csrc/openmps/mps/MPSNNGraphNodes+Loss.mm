@@ -18,7 +18,7 @@ struct LossOperation : OperationOf<LossOperation> {
     auto *loss = (MPSCNNLoss *)kernel.get();
     MPSImageBatch *const images = encoding.image(sources[0]);
     auto *labels = (MPSCNNLossLabelsBatch *)encoding.state(states[0]);
-    MPSImageDescriptor *descriptor = encoding.describe_result((ImageKernel *)loss, {&images, 1}, nil);
+    MPSImageDescriptor *descriptor = describe(encoding, {&images, 1});
     MPSImageBatch *gradients = encoding.make_result(*this, descriptor, loss);
     if ([images count] == 1)
       [loss encodeToCommandBuffer:encoding.buffer()

@@ -4,6 +4,7 @@
 
 #import "mps/MPSNNGraphNodes+Engine.hh"
 
+#import "mps/MPSCNNConvolution+Engine.hh"
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 
 using openmps::init_node;
@@ -132,6 +133,13 @@ struct ConvolutionNode : NodeOf<ConvolutionNode, TrainableNode> {
   bool is_transpose() const {
     return classes.kernel == [MPSCNNConvolutionTranspose class] ||
            classes.gradient_kernel == [MPSCNNConvolutionTransposeGradient class];
+  }
+  bool fuse(Operation &operation, MPSNNNeuronDescriptor *neuron) const override {
+    auto &state = state_of<ConvolutionState>(operation.kernel.get());
+    if (is_gradient || state.neuron_descriptor || state.neuron_filter) return false;
+    state.neuron = [neuron openmps_neuron];
+    state.neuron_descriptor = Ref<MPSNNNeuronDescriptor *>::adopt([neuron copy]);
+    return true;
   }
   Class state_class() const override {
     if (is_gradient) return Nil;
@@ -273,6 +281,13 @@ std::vector<MPSImage *> images_in(MPSImageBatch *batch) {
   return images;
 }
 
+bool fuse_normalization(Operation &operation, MPSNNNeuronDescriptor *neuron) {
+  auto &state = state_of<NormalizationState>(operation.kernel.get());
+  if (state.fused.descriptor) return false;
+  state.fused.set(state, neuron);
+  return true;
+}
+
 /// Without a state the kernel uses the data source's statistics.
 struct BatchNormalizationOperation : OperationOf<BatchNormalizationOperation> {
   Ref<MPSKernel *> statistics;  ///< nil: the statistics are not computed
@@ -288,7 +303,7 @@ struct BatchNormalizationOperation : OperationOf<BatchNormalizationOperation> {
   void encode(Encoding &encoding) override {
     auto *normalization = (MPSCNNBatchNormalization *)kernel.get();
     MPSImageBatch *const images = encoding.image(sources[0]);
-    MPSImageDescriptor *descriptor = encoding.describe_result((ImageKernel *)normalization, {&images, 1}, nil);
+    MPSImageDescriptor *descriptor = describe(encoding, {&images, 1});
     MPSImageBatch *destination = encoding.make_result(*this, descriptor, normalization);
     MPSStateBatch *made = encoding.make_states(*this, normalization, {&images, 1}, nil, destination);
     if (made == nil && statistics)  // nothing but the normalization reads them
@@ -372,6 +387,9 @@ struct BatchNormalizationNode : NodeOf<BatchNormalizationNode, TrainableNode> {
   MPSKernel *new_kernel(id<MTLDevice> device) const override {
     if (is_gradient) return KernelNode::new_kernel(device);
     return [[MPSCNNBatchNormalization alloc] initWithDevice:device dataSource:source.get()];
+  }
+  bool fuse(Operation &operation, MPSNNNeuronDescriptor *neuron) const override {
+    return !is_gradient && fuse_normalization(operation, neuron);
   }
   std::unique_ptr<Operation> new_operation(const Building &building) const override {
     if (!is_gradient) {

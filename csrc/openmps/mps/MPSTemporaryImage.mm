@@ -118,7 +118,12 @@
 }
 
 - (void)openmps_didRead {
-  const NSUInteger count = [self readCount];
+  const openmps::ImageState &state = [self openmps_state];
+  const NSUInteger count = state.temporary ? state.temporary->read_count : 0;
+  if (count > 1) {
+    --state.temporary->read_count;
+    return;
+  }
   if (count == 0)
     openmps::raise_usage(@"%@ has a readCount of 0: its storage has been recycled.", openmps::describe(self));
   [self setReadCount:count - 1];
