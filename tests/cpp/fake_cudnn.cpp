@@ -477,6 +477,10 @@ void finalize_graph(Object& o) {
     expect(written.insert(result.uid).second, "two operations write one tensor", kDuplicated);
   }
   const Tensor& result = o.graph.result();
+  for (const Operation& each : ops)  // plans wrote beside the result [seen on an H200]
+    for (std::size_t i = 0; each.has_b && each.w.extents == result.extents && i < 4; ++i)
+      expect(result.extents[i] == 1 || each.w.strides[i] == result.strides[i],
+             "an image is added whose strides are not the result's");
   for (const auto& [uid, tensor] : o.graph.tensors()) {
     expect(tensor.is_virtual == (written.count(uid) && uid != result.uid), "a virtual tensor is not written");
     expect(tensor.is_by_value || tensor.is_virtual || tensor.type == ops.front().x.type || uid == result.uid,

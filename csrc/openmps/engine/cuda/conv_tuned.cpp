@@ -74,15 +74,18 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   const StagedSource source(graph, src, is_staged, channels);
   graph.y = extents_of(p.dst), graph.y_strides = strides_of(p.dst);
   graph.has_bias = !weights.bias.empty();
-  graph.has_addend = p.addend.memory != nullptr;
-  if (graph.has_addend) graph.addend_strides = strides_of(p.addend);
   std::vector<OwnKernel> own = own_kernels(call);
+  // Plans with an addend of other strides than the result's wrote beside the result [rows with gaps, on an H200].
+  const bool adds_apart = p.addend.memory && strides_of(p.addend) != graph.y_strides;
+  if (adds_apart && !own.empty()) return "an addend with other strides";
+  graph.has_addend = p.addend.memory && !adds_apart;
+  if (graph.has_addend) graph.addend_strides = strides_of(p.addend);
   // cuDNN compiles its kernels for ReLUN at run time: a second pass is faster, if not one of our kernels.
   const auto is_part = [&](const Neuron& neuron) {
     return neuron_is_identity(neuron) ||
            (cudnn_has(neuron, format) && (own.empty() || neuron.type != NeuronType::relun));
   };
-  const bool has_neuron = is_part(p.neuron), has_after = is_part(p.after);
+  const bool has_neuron = is_part(p.neuron), has_after = !adds_apart && is_part(p.after);
   if (!has_neuron && graph.has_addend) return "an activation before the sum";
   if (has_neuron) set_neuron(graph, p.neuron);
   if (has_after) graph.after = p.after.type, graph.after_a = p.after.a, graph.after_b = p.after.b;
@@ -100,9 +103,10 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   };
   const auto stage = [&](Address scratch) { source.stage(work, scratch); };
   Tunable tunable{graph, source.bytes(), operands, stage, {}, std::move(own)};
-  if (!has_neuron || !has_after)
+  if (!has_neuron || !has_after || adds_apart)
     tunable.finish = [&, &p = p, &work = work] {
       if (!has_neuron) activate(work, p.dst, p.neuron);
+      if (adds_apart) solve(BinaryProblem{{p.dst}, {p.addend}, p.dst, {}}, work);
       if (!has_after) activate(work, p.dst, p.after);
     };
   return run_fastest(work, tunable) ? nullptr : kNothing;
