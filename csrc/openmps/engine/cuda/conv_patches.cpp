@@ -74,10 +74,12 @@ const char* run_conv_weights_patches(const WeightsCall<ConvGradientProblem>& cal
     graph.x = {1, columns, 1, rows}, graph.x_strides = {rows * columns, 1, rows * columns, columns};
     graph.y = {1, outputs, 1, rows}, graph.y_strides = {rows * outputs, 1, rows * outputs, outputs};
     const std::size_t matrix_bytes = aligned(static_cast<std::size_t>(rows * row_bytes));
+    const bool adds = p.accumulates || first > 0;
+    const Address at_once = adds || values != columns ? 0 : whole_address(work.values(p.diff_weights));
     const auto operands = [&](Address scratch) {
       ConvAddresses result;
       result.x = scratch;
-      result.w = scratch + matrix_bytes;
+      result.w = at_once ? at_once : scratch + matrix_bytes;
       result.writes_w = true;
       result.y = work.view(p.diff_dst).data.address + static_cast<Address>(first * outputs) * size_of(format);
       return result;
@@ -105,14 +107,15 @@ const char* run_conv_weights_patches(const WeightsCall<ConvGradientProblem>& cal
     const auto scratch = run_fastest(work, {graph, matrix_bytes + result_bytes, operands, gather});
     if (!scratch && first == 0) return "no library supports it";
     if (!scratch) throw EngineError(FailureCode::internal, "no library computes the gradient of the last windows.");
-    work.launch(layout::add_gradient,
-                {.from = {*scratch + matrix_bytes},
-                 .to = work.values(p.diff_weights),
-                 .format = graph.weights_format,
-                 .channels = values,
-                 .all_channels = columns,
-                 .accumulates = p.accumulates || first > 0},
-                outputs * values);
+    if (!at_once)
+      work.launch(layout::add_gradient,
+                  {.from = {*scratch + matrix_bytes},
+                   .to = work.values(p.diff_weights),
+                   .format = graph.weights_format,
+                   .channels = values,
+                   .all_channels = columns,
+                   .accumulates = adds},
+                  outputs * values);
   }
   if (!p.diff_bias.memory) return nullptr;
   ConvGradientProblem bias = p;

@@ -22,6 +22,9 @@ ConvGraph::Extents strides_of(const ImageView& v);
 /// Return why no library is asked. `size`: values of the result, each the sum of as many products as a window has.
 const char* why_not(Work& work, const ConvWeights& weights, i64 size);
 
+/// Return the address of gradients that a library can write; 0 if it is not aligned to 16 bytes.
+inline Address whole_address(const Pointer<float>& gradients) { return gradients.address % 16 ? 0 : gradients.address; }
+
 /// Fill in window and weights. `image` and `result` are the two sides of the forward convolution.
 void set_window(ConvGraph& graph, const Window& window, const ConvWeights& weights, const ImageView& image,
                 const ImageView& result, std::int64_t channels);

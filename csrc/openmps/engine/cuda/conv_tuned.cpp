@@ -192,11 +192,13 @@ const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call)
   const StagedSource source(graph, src, is_staged, is_staged ? channels * weights.groups : channels);
   graph.y = extents_of(p.diff_dst), graph.y_strides = strides_of(p.diff_dst);
   const auto count = static_cast<i64>(weights.values.size());
-  const std::size_t result_bytes = aligned(static_cast<std::size_t>(count / own * channels) * sizeof(float));
+  const Address at_once = p.accumulates || channels != own ? 0 : whole_address(work.values(p.diff_weights));
+  const std::size_t result_bytes =
+      at_once ? 0 : aligned(static_cast<std::size_t>(count / own * channels) * sizeof(float));
   const auto operands = [&](Address scratch) {
     ConvAddresses result;
     result.x = source.address(work, scratch);
-    result.w = scratch + source.bytes();
+    result.w = at_once ? at_once : scratch + source.bytes();
     result.writes_w = true;
     result.y = work.view(p.diff_dst).data.address;
     return result;
@@ -204,14 +206,15 @@ const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call)
   const auto stage = [&](Address scratch) { source.stage(work, scratch); };
   const auto scratch = run_fastest(work, {graph, source.bytes() + result_bytes, operands, stage});
   if (!scratch) return kNothing;
-  work.launch(layout::add_gradient,
-              {.from = {*scratch + source.bytes()},
-               .to = work.values(p.diff_weights),
-               .format = graph.weights_format,
-               .channels = own,
-               .all_channels = channels,
-               .accumulates = p.accumulates},
-              count);
+  if (!at_once)
+    work.launch(layout::add_gradient,
+                {.from = {*scratch + source.bytes()},
+                 .to = work.values(p.diff_weights),
+                 .format = graph.weights_format,
+                 .channels = own,
+                 .all_channels = channels,
+                 .accumulates = p.accumulates},
+                count);
   if (!p.diff_bias.memory) return nullptr;
   ConvGradientProblem bias = p;
   bias.diff_weights = {};
