@@ -191,8 +191,8 @@ def test_one_optimizer_of_two_trainers() -> None:
         assert a.step(random(SHAPE, seed=seed), LABELS).loss == alone.step(random(SHAPE, seed=seed), LABELS).loss
 
 
-def test_another_device() -> None:
-    optimizer = SGD(0.1, device=mpscnn.Device("null"))
+def test_another_device(null_device: mpscnn.Device) -> None:
+    optimizer = SGD(0.1, device=null_device)
     with pytest.raises(ValueError, match=r'^optimizer.device is ".*", and the trainer\'s is ".*": give Optimizer'):
         mpscnn.Trainer(LAYERS, input_shapes=SHAPE, optimizer=optimizer)
 
