@@ -66,8 +66,8 @@ class RunningStream final : public HostStream {
   float time = 0;                   ///< in milliseconds
   std::unique_ptr<Nodes> recorded;  ///< null: it does not record
 };
-/// The time at which an event was recorded.
-float& time_of(Event event) { return *reinterpret_cast<float*>(event); }
+/// The time at which an event was recorded. Several threads may record the same event, as with CUDA's driver.
+std::atomic<float>& time_of(Event event) { return *reinterpret_cast<std::atomic<float>*>(event); }
 RunningStream* running(Stream stream) { return static_cast<RunningStream*>(reinterpret_cast<HostStream*>(stream)); }
 
 int add(Stream stream, std::function<void()> call) {
@@ -158,11 +158,11 @@ const Driver& host_driver() {
       .synchronize_stream = [](Stream) -> int { return kSuccess; },
       .wait_for_event = [](Stream, Event, unsigned) -> int { return kSuccess; },
       .create_event = [](Event* event, unsigned) -> int {
-        return *event = reinterpret_cast<Event>(new float(0)), kSuccess;
+        return *event = reinterpret_cast<Event>(new std::atomic<float>(0)), kSuccess;
       },
       .destroy_event = [](Event event) -> int { return delete &time_of(event), kSuccess; },
       .record_event = [](Event event, Stream stream) -> int {
-        return time_of(event) = stream ? running(stream)->time : 0, kSuccess;
+        return time_of(event) = stream ? running(stream)->time : 0.0f, kSuccess;
       },
       .query_event = [](Event) -> int { return kSuccess; },
       .synchronize_event = [](Event) -> int { return kSuccess; },
