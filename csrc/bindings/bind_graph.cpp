@@ -161,6 +161,7 @@ void bind_graph(py::module_& module) {
              }();
              return py::make_tuple(results.result, results.intermediates, results.states);
            })
+      .def("_check_updates", &MpsGraph::check_updates)
       .def("_reload",
            [](const MpsGraph& graph) {
              const ReleaseGil release;

@@ -55,8 +55,7 @@ void bind_gradient_state(py::module_& module) {
                const ReleaseGil release;
                const auto names = state.names();
                if (std::ranges::find(names, name) == names.end())
-                 throw py::attribute_error(
-                     say("GradientState: the state of ", state.kernel()->row().name, " has no ", name, "."));
+                 throw py::attribute_error(say("GradientState: the state of ", state.maker(), " has no ", name, "."));
                values = state.values(name);
              }
              return std::pair(values.buffer, values.shape);
@@ -66,8 +65,7 @@ void bind_gradient_state(py::module_& module) {
       .def_property_readonly("device", &State::device, "The device that the state is on.");
   kind.def("__repr__", [](const State& state) {
     const auto encodes = state.encodes();
-    return say("<mpscnn.GradientState of ", encodes > 1 ? say(encodes, " encodes of ") : "", state.kernel()->row().name,
-               ">");
+    return say("<mpscnn.GradientState of ", encodes > 1 ? say(encodes, " encodes of ") : "", state.maker(), ">");
   });
 }
 

@@ -25,11 +25,15 @@ class DataSource:
     because their presence is checked when the kernel is made.
 
     ``update(command_buffer, gradient_state, source_state)``
-        Called by ``kernel.gradient.update(command_buffer, state)``. Encodes the update and returns the new weights, a
-        ConvolutionWeightsAndBiasesState, or None to keep the weights. ``source_state`` has the current weights.
+        Called by ``kernel.gradient.update(command_buffer, state)``, and in each encode of an `MPSNNGraph` that computes
+        the gradients. Encodes the update and returns the new weights, a ConvolutionWeightsAndBiasesState, or None to
+        keep the weights. ``source_state`` has the current weights.
     ``update_on_cpu(gradient_state, source_state)``
-        Called by ``kernel.gradient.update_on_cpu(state)``. Changes ``weights`` and ``bias``, which are read again
-        unless it returns False.
+        Called by ``kernel.gradient.update_on_cpu(state)``, and when an encode of an `MPSNNGraph` has completed, if the
+        node's ``training_style`` is "cpu". Changes ``weights`` and ``bias``, which are read again unless it returns
+        False.
+
+    In a graph, ``gradient_state`` ends with ``update()``, unless the ``result_state`` of the node is exported.
 
     A data source that keeps a GradientState is never freed: the state refers to the kernel, and the kernel to the data
     source.

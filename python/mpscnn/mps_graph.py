@@ -226,7 +226,19 @@ class MPSNNGraph(_core._MPSNNGraph):
         ValueError
             "MPSNNGraph: 2 sources were given; the graph has 1.", "MPSNNGraph: there is no input 'y'; ...", and for
             sizes that do not fit.
+        Any exception of a data source's ``update()``
+            The other weights are updated if the command buffer is committed. Otherwise `reload_from_data_sources`
+            restores all weights. Exceptions of ``update_on_cpu()`` are raised by the next encode.
         """
+        self._check_updates()
+        encoded = self._append(command_buffer, sources, labels)
+        self._check_updates()
+        return encoded
+
+    def _append(
+        self, command_buffer: CommandBuffer, sources: tuple[Any, ...], labels: Any
+    ) -> tuple[Image | None, tuple[Image, ...], tuple[GraphState, ...]]:
+        """Encode; exceptions of updates are kept."""
         images = [_checks.instance(one, "MPSNNGraph: source", Image) for one in self._in_order(sources)]
         if not isinstance(labels, LossLabels) and not hasattr(type(labels), "__iter__"):
             _checks.refuse(labels, "MPSNNGraph: labels", "LossLabels or an iterable of them")
@@ -253,11 +265,18 @@ class MPSNNGraph(_core._MPSNNGraph):
         -------
         array, shape (N, H, W, C), or Image if the first source is one
             The result; a tuple if there are further results or exported images; None if no image is returned.
+
+        Raises
+        ------
+        Exceptions of `encode`, and any exception of a data source's ``update()`` or ``update_on_cpu()``
+            The other weights are updated.
         """
+        self._check_updates()
         given = self._in_order(sources)
         images = [one if isinstance(one, Image) else Image.from_array(one, device=self.device) for one in given]
         with CommandBuffer(self.device) as commands:
-            result, intermediates, _ = self.encode(commands, *images, labels=labels)
+            result, intermediates, _ = self._append(commands, tuple(images), labels)
+        self._check_updates()
         found = ([] if result is None else [result]) + list(intermediates)
         if not isinstance(given[0], Image):
             return _unpacked([np.asarray(image) for image in found])

@@ -66,6 +66,17 @@ void Guarded::purge() noexcept {
   }
 }
 
+bool Guarded::run(const std::function<void()>& f) noexcept {
+  try {
+    f();
+    return true;
+  } catch (...) {
+    const std::scoped_lock lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+    return false;
+  }
+}
+
 void Guarded::rethrow() {
   const std::scoped_lock lock(mutex_);
   if (auto failure = std::exchange(failure_, nullptr)) std::rethrow_exception(failure);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -29,6 +30,8 @@ class Guarded {
   /// Return the weights that kernels read while they run, possibly from a mapped file; empty if they were copied.
   const MemoryRange& borrowed() const { return borrowed_; }
 
+  /// Call another method of the source, `f`, and keep its exception. Return whether it has returned.
+  bool run(const std::function<void()>& f) noexcept;
   /// Rethrow the first exception of a callback since the last call, if any.
   void rethrow();
 

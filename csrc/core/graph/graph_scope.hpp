@@ -13,6 +13,8 @@
 
 namespace mpscnn {
 
+class Guarded;
+
 class GraphScope {
  public:
   explicit GraphScope(std::shared_ptr<CommandBuffer> buffer = nullptr);
@@ -34,6 +36,8 @@ class GraphScope {
   const std::shared_ptr<CommandBuffer>& buffer() const { return buffer_; }
   /// Images that allocators made.
   std::vector<std::shared_ptr<Image>> images;
+  /// Data sources with updates that were loaded.
+  std::vector<std::shared_ptr<Guarded>> sources;
 
  private:
   std::shared_ptr<CommandBuffer> buffer_;

@@ -21,6 +21,7 @@ struct MpsGraph::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSNNGraph *> graph;
   std::shared_ptr<GraphObject> object;
+  std::vector<std::shared_ptr<Guarded>> updating;  ///< data sources with updates of their own
   mutable ForkChecked<std::mutex> mutex = {};
 };
 
@@ -66,8 +67,10 @@ std::shared_ptr<MpsGraph> MpsGraph::make(std::shared_ptr<Device> device,
     check<std::runtime_error>(static_cast<bool>(graph), kName, ": the device refused the graph.");
     [graph.get() setDestinationImageAllocator:GraphObject::allocator()->impl().object.get()];
     auto object = graph_object(graph.get());
-    return std::make_shared<MpsGraph>(
-        std::unique_ptr<Impl>(new Impl{.device = device, .graph = std::move(graph), .object = std::move(object)}));
+    return std::make_shared<MpsGraph>(std::unique_ptr<Impl>(new Impl{.device = device,
+                                                                     .graph = std::move(graph),
+                                                                     .object = std::move(object),
+                                                                     .updating = std::move(scope.sources)}));
   });
 }
 
@@ -114,6 +117,9 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     NSMutableArray *states = [NSMutableArray array];
     for (const auto &one : labels) [states addObject:one->impl().batch_of_single_images()];
     NSMutableArray *intermediates = [NSMutableArray array], *result_states = [NSMutableArray array];
+    // Updates on the CPU are completion handlers that MPS adds in the encode. Ours are added by commit(), and wait()
+    // waits for them.
+    if (!impl_->updating.empty()) buffer->add_completed_handler([] {});
     GraphScope scope(buffer);
     MPSImageBatch *result = [graph encodeBatchToCommandBuffer:commands
                                                  sourceImages:images
@@ -141,6 +147,10 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     for (const auto &one : labels) one->impl().note_loss(commands);
     return results;
   });
+}
+
+void MpsGraph::check_updates() const {
+  for (const auto &source : impl_->updating) source->rethrow();
 }
 
 void MpsGraph::reload() const {

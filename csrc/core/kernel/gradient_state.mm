@@ -63,6 +63,7 @@ std::int64_t GradientState::Impl::summed() const {
 
 void check_complete(const GradientState::Impl &state, const char *who, std::string_view name, const char *shown) {
   const auto encoded = state.encoded(), summed = state.summed();
+  check<std::runtime_error>(!state.has_ended, who, ": ", shown, " is temporary, of an update() that has returned.");
   check<std::runtime_error>(summed > 0, who, ": no gradient kernel that computes ", name, " has been encoded with ",
                             shown, ".");
   check<std::runtime_error>(summed == encoded, who, ": gradients of ", summed, " of the ", encoded,
@@ -79,8 +80,10 @@ GradientState::Values GradientState::values(std::string_view name) const {
   return guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     const auto found = std::ranges::find(impl_->values, name, &StateValues::name);
-    check<KeyError>(found != impl_->values.end(), "GradientState: the state of ", impl_->kernel->row().name, " has no ",
-                    name, ".");
+    check<KeyError>(found != impl_->values.end(), "GradientState: the state of ", impl_->maker, " has no ", name, ".");
+    check<std::runtime_error>(!impl_->is_temporary, "GradientState: the CPU cannot read ", name,
+                              ", which is in temporary memory of a graph; export_from_graph of the node's result_state "
+                              "keeps it.");
     check_complete(*impl_, "GradientState", name, "the state");
     for (auto &writer : impl_->writers) check_written(writer, "GradientState");
     std::vector<std::shared_ptr<Buffer>> parts;
@@ -99,7 +102,10 @@ std::int64_t GradientState::encodes() const {
   return impl_->encoded();
 }
 
-std::shared_ptr<Kernel> GradientState::kernel() const { return impl_->kernel; }
+std::string_view GradientState::maker() const { return impl_->maker; }
+bool GradientState::is_of(const Kernel &kernel) const {
+  return impl_->kernel && impl_->kernel->impl().lineage == kernel.impl().lineage;
+}
 std::shared_ptr<Device> GradientState::device() const { return impl_->device; }
 
 }  // namespace mpscnn

@@ -43,12 +43,15 @@ struct GradientState::Impl {
   };
 
   std::shared_ptr<Device> device;
-  std::shared_ptr<Kernel> kernel;
+  std::string_view maker;          ///< the forward kernel's name in the table
+  std::shared_ptr<Kernel> kernel;  ///< null: a node's
   /// One state for all images, or one per image; images may share an object [isResultStateReusedAcrossBatch].
   Ref<NSArray<MPSState *> *> states;
   std::vector<Encodes> encodes = {};
   Place place = {};
   std::vector<StateValues> values = {};
+  bool is_temporary = false;                ///< in temporary memory of a graph
+  bool has_ended = false;                   ///< temporary, and the last read has been encoded
   mutable std::deque<Writer> writers = {};  ///< writers of the values
   mutable std::mutex mutex = {};            ///< guards the members that change after construction
 

@@ -75,8 +75,8 @@ namespace {
 GradientState::Impl::Encodes &encodes_of(const Kernel::Impl &impl, GradientState::Impl &state,
                                          std::span<const ImageShape> sources) {
   const auto &row = *impl.row;
-  check(state.kernel->impl().lineage == impl.made.forward->impl().lineage, row.name, ": state is that of another ",
-        state.kernel->row().name, ", not of the kernel that this is the gradient of.");
+  check(state.kernel && state.kernel->impl().lineage == impl.made.forward->impl().lineage, row.name,
+        ": state is that of another ", state.maker, ", not of the kernel that this is the gradient of.");
   const auto seen = [&](const GradientState::Impl::Encodes &encodes) {
     return row.takes_result ? encodes.result : encodes.sources[impl.made.seen_source];
   };
@@ -167,8 +167,8 @@ bool Kernel::shares_gradient_state() const {
 
 void check_joins(const Kernel::Impl &impl, const GradientState::Impl &state) {
   const auto &row = *impl.row;
-  check(state.kernel->impl().lineage == impl.lineage, row.name, ": with_state is the state of another ",
-        state.kernel->row().name, ".");
+  check(state.kernel && state.kernel->impl().lineage == impl.lineage, row.name, ": with_state is the state of another ",
+        state.maker, ".");
   check<TypeError>(impl.owner->shares_gradient_state(), row.name,
                    ": with_state is a GradientState; a state of this kernel is of one encode, which no other joins.");
   for (const auto &encodes : state.encodes)
@@ -220,6 +220,7 @@ std::shared_ptr<GradientState> make_gradient_state(Kernel &kernel, const Geometr
   auto &impl = kernel.impl();
   auto made = std::make_unique<GradientState::Impl>();
   made->device = impl.device;
+  made->maker = kernel.row().name;
   made->kernel = kernel.shared_from_this();
   MPSImage *from = sources[0]->impl().image.get();
   MPSStateBatch *states = nil;

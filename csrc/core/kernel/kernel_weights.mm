@@ -94,20 +94,23 @@ std::shared_ptr<Buffer> shared_values(const std::shared_ptr<Device> &device, id<
 
 }  // namespace
 
+void check_sizes(std::string_view who, const ConvolutionWeightsAndBiasesState &state, const Extents &shape) {
+  const auto enough = [&](const Buffer &values, const char *name, std::int64_t count) {
+    check(values.bytes() >= static_cast<std::uint64_t>(count) * sizeof(float), who, ": ", name, " of the state has ",
+          values.bytes(), " bytes; the kernel needs ", count * sizeof(float), " (OHWI ", as_tuple(shape),
+          ", float32).");
+  };
+  enough(*state.weights, "weights", shape[0] * shape[1] * shape[2] * shape[3]);
+  if (state.biases) enough(*state.biases, "biases", shape[0]);
+}
+
 void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     ++impl_->changes;
     MPSCNNConvolution *kernel =
         movable(*impl_, buffer, @selector(reloadWeightsAndBiasesWithCommandBuffer:state:), "reload");
-    const auto shape = weights_shape(*impl_->made.descriptor);
-    const auto enough = [&](const Buffer &values, const char *name, std::int64_t count) {
-      check(values.bytes() >= static_cast<std::uint64_t>(count) * sizeof(float), impl_->row->name, ": ", name,
-            " of the state has ", values.bytes(), " bytes; the kernel needs ", count * sizeof(float), " (OHWI ",
-            as_tuple(shape), ", float32).");
-    };
-    enough(*state.weights, "weights", shape[0] * shape[1] * shape[2] * shape[3]);
-    if (state.biases) enough(*state.biases, "biases", shape[0]);
+    check_sizes(impl_->row->name, state, weights_shape(*impl_->made.descriptor));
     [kernel reloadWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() state:objc_weights(state)];
   });
 }

@@ -253,8 +253,8 @@ struct Gradient {
 /// Return one part per MPS state; their sum is the gradient.
 std::vector<Gradient> gradient_of(const Optimizer &optimizer, const GradientState::Impl &state, std::string_view name) {
   const auto found = std::ranges::find(state.values, name, &StateValues::name);
-  check<TypeError>(found != state.values.end(), optimizer.name(), ": gradient is the state of ",
-                   state.kernel->row().name, ", which has no ", name, ".");
+  check<TypeError>(found != state.values.end(), optimizer.name(), ": gradient is the state of ", state.maker,
+                   ", which has no ", name, ".");
   check_complete(state, optimizer.name(), name, "gradient");
   std::vector<Gradient> parts;
   for (MPSState *one : state.distinct())

@@ -27,8 +27,8 @@ id<MPSCNNConvolutionDataSource> source_with(const Kernel::Impl &impl, SEL method
 Ref<MPSCNNConvolutionGradientState *> gradient_of(const Kernel::Impl &impl, const GradientState &state, bool finished) {
   const auto &name = impl.row->name;
   check_same_device(*impl.device, *state.device(), "state");
-  check(state.kernel()->impl().lineage == impl.made.forward->impl().lineage, name, ": state is that of another ",
-        state.kernel()->row().name, ", not of the kernel that this is the gradient of.");
+  check(state.is_of(*impl.made.forward), name, ": state is that of another ", state.maker(),
+        ", not of the kernel that this is the gradient of.");
   auto &left = state.impl();
   const std::scoped_lock lock(left.mutex);
   check_complete(left, name.data(), "grad_weight", "state");

@@ -34,8 +34,10 @@ class GradientState {
 
   /// Number of forward encodes that share the state: one, or one per chunk of a batch.
   std::int64_t encodes() const;
-  /// The forward kernel.
-  std::shared_ptr<Kernel> kernel() const;
+  /// The forward kernel's name in the table.
+  std::string_view maker() const;
+  /// Return whether `kernel`, or the kernel that it is a copy of, is the forward kernel.
+  bool is_of(const Kernel& kernel) const;
   std::shared_ptr<Device> device() const;
   Impl& impl() const { return *impl_; }
 

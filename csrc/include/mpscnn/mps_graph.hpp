@@ -37,6 +37,9 @@ class MpsGraph {
   /// Encode a batch; all sources have the same number of images. Not thread-safe with property changes.
   Results encode(const std::shared_ptr<CommandBuffer>& buffer, std::span<const std::shared_ptr<Image>> sources,
                  std::span<const std::shared_ptr<LossLabels>> labels) const;
+  /// Rethrow the first exception of a data source's update, if any: those in encode(), and those on the CPU of work
+  /// that has completed.
+  void check_updates() const;
   /// Read all data sources again.
   void reload() const;
   std::int64_t read_count(std::int64_t source) const;

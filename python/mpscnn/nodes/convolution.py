@@ -96,7 +96,8 @@ class _WeightsNode(FilterNode):
     training_style = _choice(
         "trainingStyle",
         ("none", "cpu", "gpu"),
-        'How gradients update the weights, if they have an optimizer: "gpu", the default, or "none".',
+        'How gradients update the weights: "gpu", the default, by their optimizer or the update() of their source; '
+        '"cpu", by its update_on_cpu(), when the encode has completed; "none".',
     )
 
 
