@@ -2,6 +2,7 @@
 // Data sources written in Python, and the Python class of the built-in one.
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/normalization_source.hpp>
+#include <mpscnn/normalization_update.hpp>
 #include <mpscnn/weights_update.hpp>
 
 #include <pybind11/stl.h>
@@ -29,6 +30,15 @@ bool has_member(py::handle object, const char* name) {
   return false;
 }
 
+template <class State>
+constexpr const char* kStateName = nullptr;
+template <>
+constexpr const char* kStateName<ConvolutionWeightsAndBiasesState> = "ConvolutionWeightsAndBiasesState";
+template <>
+constexpr const char* kStateName<NormalizationGammaAndBetaState> = "NormalizationGammaAndBetaState";
+template <>
+constexpr const char* kStateName<NormalizationMeanAndVarianceState> = "NormalizationMeanAndVarianceState";
+
 /// A Python object whose members MPS reads, from any thread; attributes and methods without arguments are equivalent.
 class PythonObject {
  public:
@@ -41,6 +51,15 @@ class PythonObject {
   bool call_load() const {
     const AcquireGil gil;
     return is_yes("load", object().attr("load")());
+  }
+  /// Return the state that a method returned; null for None. Call with the GIL.
+  template <class State>
+  static std::shared_ptr<State> state_from(const py::object& answer, const char* method) {
+    if (answer.is_none()) return nullptr;
+    check<TypeError>(py::isinstance<State>(answer), "data source: ", method, "() returned ",
+                     py::repr(answer).cast<std::string>(), ", which is not a ", kStateName<State>, " or None.");
+    check_made(answer, say("data source: what ", method, "() returned"));
+    return answer.cast<std::shared_ptr<State>>();
   }
   /// Return whether a method returned True or None. Call with the GIL.
   static bool is_yes(const char* method, const py::object& answer) {
@@ -96,12 +115,7 @@ class PythonSource final : public DataSource, public UpdatingSource, public Pyth
       const std::shared_ptr<CommandBuffer>& buffer, const std::shared_ptr<GradientState>& gradient,
       const std::shared_ptr<ConvolutionWeightsAndBiasesState>& source) override {
     const AcquireGil gil;
-    const py::object next = object().attr("update")(buffer, gradient, source);
-    if (next.is_none()) return nullptr;
-    check<TypeError>(py::isinstance<ConvolutionWeightsAndBiasesState>(next), "data source: update() returned ",
-                     py::repr(next).cast<std::string>(), ", which is not a ConvolutionWeightsAndBiasesState or None.");
-    check_made(next, "data source: what update() returned");
-    return next.cast<std::shared_ptr<ConvolutionWeightsAndBiasesState>>();
+    return state_from<ConvolutionWeightsAndBiasesState>(object().attr("update")(buffer, gradient, source), "update");
   }
   bool update_on_cpu(const std::shared_ptr<GradientState>& gradient,
                      const std::shared_ptr<ConvolutionWeightsAndBiasesState>& source) override {
@@ -139,10 +153,36 @@ class PythonSource final : public DataSource, public UpdatingSource, public Pyth
   const bool has_update_, has_update_on_cpu_;
 };
 
-/// An object with `load()`, `purge()`, `channels` and `gamma`.
-class PythonNormalizationSource final : public NormalizationSource, public PythonObject {
+/// An object with `load()`, `purge()`, `channels` and `gamma`; optionally `update()`, `update_mean_and_variance()` and
+/// `update_on_cpu()`.
+class PythonNormalizationSource final : public NormalizationSource, public UpdatingNormalization, public PythonObject {
  public:
-  using PythonObject::PythonObject;
+  explicit PythonNormalizationSource(const py::object& object)
+      : PythonObject(object),
+        has_update_(has_member(object, "update")),
+        has_update_mean_and_variance_(has_member(object, "update_mean_and_variance")),
+        has_update_on_cpu_(has_member(object, "update_on_cpu")) {}
+
+  bool has_update() const override { return has_update_; }
+  bool has_update_mean_and_variance() const override { return has_update_mean_and_variance_; }
+  bool has_update_on_cpu() const override { return has_update_on_cpu_; }
+  std::shared_ptr<NormalizationGammaAndBetaState> update(
+      const std::shared_ptr<CommandBuffer>& buffer, const Gradients& gradients,
+      const std::shared_ptr<NormalizationGammaAndBetaState>& source) override {
+    const AcquireGil gil;
+    return state_from<NormalizationGammaAndBetaState>(object().attr("update")(buffer, gradients, source), "update");
+  }
+  std::shared_ptr<NormalizationMeanAndVarianceState> update_mean_and_variance(
+      const std::shared_ptr<CommandBuffer>& buffer, const std::shared_ptr<BatchNormalizationState>& batch) override {
+    const AcquireGil gil;
+    return state_from<NormalizationMeanAndVarianceState>(object().attr("update_mean_and_variance")(buffer, batch),
+                                                         "update_mean_and_variance");
+  }
+  bool update_on_cpu(const Gradients& gradients,
+                     const std::shared_ptr<NormalizationGammaAndBetaState>& source) override {
+    const AcquireGil gil;
+    return is_yes("update_on_cpu", object().attr("update_on_cpu")(gradients, source));
+  }
 
   bool load() override { return call_load(); }
   void purge() override { call_purge(); }
@@ -163,6 +203,9 @@ class PythonNormalizationSource final : public NormalizationSource, public Pytho
     return float_of(value, "data source: epsilon");
   }
   std::string label() override { return text("label"); }
+
+ private:
+  const bool has_update_, has_update_mean_and_variance_, has_update_on_cpu_;
 };
 
 std::optional<py::array> array_or_none(std::optional<ArrayView> view) {

@@ -77,8 +77,15 @@ Object make_weights(const std::string& kernel, const py::dict& arguments,
   const auto* row = find_kernel(kernel);
   const auto params = params_from(*row, arguments);
   const ReleaseGil release;
-  return row->is_own("gamma") ? GraphObject::normalization(*row, params)
-                              : GraphObject::weights(*row, params, optimizer.value);
+  return GraphObject::weights(*row, params, optimizer.value);
+}
+
+Object make_normalization(const std::string& kernel, const py::dict& arguments,
+                          const OptionalArg<Optimizer, "optimizer">& optimizer, double momentum) {
+  const auto* row = find_kernel(kernel);
+  const auto params = params_from(*row, arguments);
+  const ReleaseGil release;
+  return GraphObject::normalization(*row, params, optimizer.value, momentum);
 }
 
 Object pixel_padding(const std::array<std::int64_t, 4>& sides, bool ceil_mode,
@@ -123,11 +130,21 @@ void bind_object(py::module_& module) {
              const ReleaseGil release;
              return std::make_shared<ConvolutionWeightsAndBiasesState>(object.trained());
            })
+      .def("trained_values",
+           [](const GraphObject& object) -> py::tuple {
+             const auto values = [&] {
+               const ReleaseGil release;
+               return object.trained_values();
+             }();
+             return py::make_tuple(values.gamma, values.beta, values.mean, values.variance);
+           })
+      .def("counting", &GraphObject::counting)
       .def_property_readonly("is_trained", &GraphObject::is_trained)
       .def_property_readonly("descriptor", &GraphObject::descriptor)
       .def_property_readonly("apple_class", &GraphObject::apple_class)
       .def_property_readonly("identity", &GraphObject::identity);
   module.def("_graph_weights", &make_weights);
+  module.def("_graph_normalization", &make_normalization);
   module.def("_graph_policy", [](std::string_view name) { return GraphObject::padding(name); });
   module.def("_graph_pixel_padding", &pixel_padding);
   module.def("_graph_own_padding", [](const py::object& policy) {

@@ -106,6 +106,22 @@ class NormalizationDataSource:
     ``purge()`` afterwards, always in pairs and possibly several times, from any thread. Exceptions of a callback are
     raised by the code that makes the kernel. Members may be attributes, properties or methods without arguments.
 
+    In an `MPSNNGraph` that computes the gradients, a data source can train its values if it has some of the following
+    methods. This class does not define them, because their presence is checked when the node is made.
+
+    ``update(command_buffer, gradient_state, source_state)``
+        Called in each encode. Encodes the update and returns the new values, a NormalizationGammaAndBetaState, or None
+        to keep them. ``gradient_state`` has the gradients: a BatchNormalizationState for batch normalization, a
+        GradientState for the others. ``source_state`` has the current values.
+    ``update_mean_and_variance(command_buffer, state)``
+        For batch normalization: called in each encode with the statistics of the batch, a BatchNormalizationState.
+        Returns the new moving ones, a NormalizationMeanAndVarianceState, or None.
+    ``update_on_cpu(gradient_state, source_state)``
+        Called when an encode has completed, if the node's ``training_style`` is "cpu". Changes ``gamma`` and ``beta``,
+        which are read again unless it returns False.
+
+    States of the graph end with the call, unless the ``result_state`` of the node is exported.
+
     Attributes
     ----------
     channels : int, >= 1

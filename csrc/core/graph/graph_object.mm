@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "core/device/objc_scope.hh"
+#include "core/graph/graph_normalization.hh"
 #include "core/graph/graph_object_impl.hh"
 #include "core/graph/graph_scope.hpp"
 #include "core/kernel/families/family.hh"
@@ -293,17 +294,6 @@ GraphObject::Ptr GraphObject::make(const std::string &apple_class, const std::st
   });
 }
 
-GraphObject::Ptr GraphObject::normalization(const KernelRow &row, const Params &params) {
-  check_params(row, params);
-  return guard([&] {
-    const auto source = normalization_of(row, params);
-    if (!source->load()) source->rethrow();
-    source->purge();
-    source->rethrow();
-    return graph_object([[[PyMPSNormalizationValues alloc] initWithGuardedNormalization:source] autorelease]);
-  });
-}
-
 GraphObject::Ptr GraphObject::neuron(const NeuronDescriptor &neuron) {
   return guard([&] { return graph_object(objc_neuron(neuron)); });
 }
@@ -369,7 +359,9 @@ std::uintptr_t GraphObject::identity() const {
 
 const ConvolutionDescriptor &GraphObject::descriptor() const { return impl_->source->descriptor(); }
 
-bool GraphObject::is_trained() const { return impl_->training && impl_->training->weights(); }
+bool GraphObject::is_trained() const {
+  return (impl_->training && impl_->training->weights()) || (impl_->updates && impl_->updates->is_trained());
+}
 
 ConvolutionWeightsAndBiasesState GraphObject::trained() const {
   return guard([&] {

@@ -13,14 +13,16 @@
 
 namespace mpscnn {
 
+class NormalizationUpdates;
 class WeightsTraining;
 
 struct GraphObject::Impl {
   Ref<id> object;
-  std::shared_ptr<GuardedSource> source = {};      ///< of weights
-  std::shared_ptr<WeightsTraining> training = {};  ///< of weights with an optimizer
-  std::shared_ptr<Device> device = {};             ///< of states that a graph has returned
-  std::shared_ptr<Writer> writer = {};             ///< likewise
+  std::shared_ptr<GuardedSource> source = {};          ///< of weights
+  std::shared_ptr<WeightsTraining> training = {};      ///< of weights with an optimizer
+  std::shared_ptr<NormalizationUpdates> updates = {};  ///< of the values of a normalization
+  std::shared_ptr<Device> device = {};                 ///< of states that a graph has returned
+  std::shared_ptr<Writer> writer = {};                 ///< likewise
 };
 
 /// Return a wrapper of an object; null for nil.

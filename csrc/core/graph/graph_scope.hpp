@@ -3,6 +3,7 @@
 // kept, since none may pass through MPS's frames. Plain C++, since a .mm cannot catch.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -34,6 +35,8 @@ class GraphScope {
 
   /// Null while the graph is made.
   const std::shared_ptr<CommandBuffer>& buffer() const { return buffer_; }
+  /// Images of each source; 0 while the graph is made.
+  std::int64_t batch = 0;
   /// Images that allocators made.
   std::vector<std::shared_ptr<Image>> images;
   /// Data sources with updates that were loaded.

@@ -33,6 +33,24 @@ class GraphGradients {
   std::shared_ptr<GradientState> state_;
 };
 
+/// Names, properties and shapes of the gradients of gamma and beta.
+std::vector<StateValues> gradients_of_channels(std::int64_t channels);
+
+/// The same for the state of a batch normalization. `count`: values in each channel of the batch.
+class GraphStatistics {
+ public:
+  GraphStatistics(std::shared_ptr<Device> device, MPSCNNBatchNormalizationState *state, std::int64_t channels,
+                  std::int64_t count, id<MTLCommandBuffer> commands);
+  ~GraphStatistics();
+  GraphStatistics(const GraphStatistics &) = delete;
+  GraphStatistics &operator=(const GraphStatistics &) = delete;
+
+  const std::shared_ptr<BatchNormalizationState> &state() const { return state_; }
+
+ private:
+  std::shared_ptr<BatchNormalizationState> state_;
+};
+
 /// Encode a copy of the first `count` floats after `offset` bytes.
 std::shared_ptr<Buffer> floats_of(const std::shared_ptr<Device> &device, id<MTLCommandBuffer> commands,
                                   id<MTLBuffer> values, NSUInteger offset, std::int64_t count);

@@ -3,6 +3,7 @@
 
 #include <mpscnn/error.hpp>
 
+#include "core/kernel/batch_normalization_state_impl.hh"
 #include "core/kernel/gradient_state_impl.hh"
 
 namespace mpscnn {
@@ -27,6 +28,30 @@ GraphGradients::GraphGradients(std::shared_ptr<Device> device, std::string_view 
 }
 
 GraphGradients::~GraphGradients() {
+  auto &impl = state_->impl();
+  const std::scoped_lock lock(impl.mutex);
+  impl.has_ended = impl.is_temporary;
+}
+
+std::vector<StateValues> gradients_of_channels(std::int64_t channels) {
+  return {{"grad_gamma", @selector(gradientForGamma), {channels}},
+          {"grad_beta", @selector(gradientForBeta), {channels}}};
+}
+
+GraphStatistics::GraphStatistics(std::shared_ptr<Device> device, MPSCNNBatchNormalizationState *state,
+                                 std::int64_t channels, std::int64_t count, id<MTLCommandBuffer> commands) {
+  auto impl = std::make_unique<BatchNormalizationState::Impl>();
+  impl->device = std::move(device);
+  impl->state = Ref<MPSCNNBatchNormalizationState *>::retain(state);
+  impl->channels = channels;
+  impl->count = count;
+  impl->has_gradients = true;
+  impl->is_temporary = [state isTemporary];
+  if (commands != nil && !impl->is_temporary) impl->note_write(commands);
+  state_ = std::make_shared<BatchNormalizationState>(std::move(impl));
+}
+
+GraphStatistics::~GraphStatistics() {
   auto &impl = state_->impl();
   const std::scoped_lock lock(impl.mutex);
   impl.has_ended = impl.is_temporary;

@@ -29,6 +29,19 @@ namespace {
 
 constexpr const char *kName = "MPSNNGraph";
 
+/// Call MPS. The exception of a callback, such as a data source that did not load, comes before what MPS raises then.
+template <class Call>
+void call_mps(GraphScope &scope, const Call &call) {
+  Ref<NSException *> raised;
+  @try {
+    call();
+  } @catch (NSException *exception) {
+    raised = Ref<NSException *>::retain(exception);
+  }
+  scope.rethrow();
+  if (raised) [raised.get() raise];
+}
+
 /// Return the Image of which a batch consists: an allocator of ours has made it, if the program takes the batch.
 std::shared_ptr<Image> image_of(MPSImageBatch *batch, const GraphScope &scope) {
   MPSImage *first = [batch objectAtIndex:0];
@@ -56,14 +69,16 @@ std::shared_ptr<MpsGraph> MpsGraph::make(std::shared_ptr<Device> device,
     const auto flags = std::make_unique<BOOL[]>(needed.size());
     for (std::size_t i = 0; i < needed.size(); ++i) flags[i] = needed[i];
     GraphScope scope;
-    auto graph =
-        Ref<MPSNNGraph *>::adopt(results.size() == 1 ? [[MPSNNGraph alloc] initWithDevice:device->impl().device.get()
-                                                                              resultImage:[images objectAtIndex:0]
-                                                                      resultImageIsNeeded:flags[0]]
-                                                     : [[MPSNNGraph alloc] initWithDevice:device->impl().device.get()
-                                                                             resultImages:images
-                                                                         resultsAreNeeded:flags.get()]);
-    scope.rethrow();
+    Ref<MPSNNGraph *> graph;
+    call_mps(scope, [&] {
+      graph =
+          Ref<MPSNNGraph *>::adopt(results.size() == 1 ? [[MPSNNGraph alloc] initWithDevice:device->impl().device.get()
+                                                                                resultImage:[images objectAtIndex:0]
+                                                                        resultImageIsNeeded:flags[0]]
+                                                       : [[MPSNNGraph alloc] initWithDevice:device->impl().device.get()
+                                                                               resultImages:images
+                                                                           resultsAreNeeded:flags.get()]);
+    });
     check<std::runtime_error>(static_cast<bool>(graph), kName, ": the device refused the graph.");
     [graph.get() setDestinationImageAllocator:GraphObject::allocator()->impl().object.get()];
     auto object = graph_object(graph.get());
@@ -121,12 +136,15 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     // waits for them.
     if (!impl_->updating.empty()) buffer->add_completed_handler([] {});
     GraphScope scope(buffer);
-    MPSImageBatch *result = [graph encodeBatchToCommandBuffer:commands
-                                                 sourceImages:images
-                                                 sourceStates:labels.empty() ? nil : states
-                                           intermediateImages:intermediates
-                                            destinationStates:result_states];
-    scope.rethrow();
+    scope.batch = n;
+    MPSImageBatch *result = nil;
+    call_mps(scope, [&] {
+      result = [graph encodeBatchToCommandBuffer:commands
+                                    sourceImages:images
+                                    sourceStates:labels.empty() ? nil : states
+                              intermediateImages:intermediates
+                               destinationStates:result_states];
+    });
     for (const auto &batch : batches) batch.did_read();
     Results results;
     const auto taken = [&](MPSImageBatch *batch) {
@@ -157,8 +175,7 @@ void MpsGraph::reload() const {
   guard([&] {
     const std::scoped_lock lock(impl_->mutex);
     GraphScope scope;
-    [impl_->graph.get() reloadFromDataSources];
-    scope.rethrow();
+    call_mps(scope, [&] { [impl_->graph.get() reloadFromDataSources]; });
   });
 }
 

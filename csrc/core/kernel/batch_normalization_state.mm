@@ -74,6 +74,9 @@ static std::vector<float> values_of(const BatchNormalizationState::Impl &impl, S
   return guard([&] {
     const std::scoped_lock lock(impl.mutex);
     check<std::runtime_error>(impl.count > 0, "BatchNormalizationState: no statistics have been encoded to it.");
+    check<std::runtime_error>(!impl.is_temporary, "BatchNormalizationState: the CPU cannot read the state, which is in "
+                                                  "temporary memory of a graph; export_from_graph of the node's "
+                                                  "result_state keeps it.");
     check_written(impl.writer, "BatchNormalizationState");
     id<MTLBuffer> buffer = [impl.state.get() performSelector:which];
     const auto *floats = static_cast<const float *>(impl.is_downloaded && copy ? copy->contents() : [buffer contents]);

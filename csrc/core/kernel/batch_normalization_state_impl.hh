@@ -22,6 +22,8 @@ struct BatchNormalizationState::Impl {
   bool is_downloaded = false;
   bool is_used = false;        ///< read by a normalization: the next statistics begin a new batch
   bool has_gradients = false;  ///< gradients of gamma and beta for this batch
+  bool is_temporary = false;   ///< in temporary memory of a graph
+  bool has_ended = false;      ///< temporary, and the last read has been encoded
   mutable Writer writer = {};
   mutable std::mutex mutex = {};
 

@@ -282,6 +282,8 @@ Parts gradients_of(const Optimizer &optimizer, const BatchNormalizationState &st
   const std::scoped_lock lock(impl.mutex);
   check<std::runtime_error>(impl.has_gradients, optimizer.name(),
                             ": no gradients of the statistics have been encoded to gradient.");
+  check<std::runtime_error>(!impl.has_ended, optimizer.name(),
+                            ": gradient is temporary, of an update() that has returned.");
   return {{{[impl.state.get() gradientForGamma], impl.channels, "grad_gamma of gradient"}},
           {{[impl.state.get() gradientForBeta], impl.channels, "grad_beta of gradient"}}};
 }

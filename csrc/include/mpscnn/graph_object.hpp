@@ -51,6 +51,11 @@ struct PixelPadding {
   std::optional<bool> count_include_pad = {};  ///< of average poolings; nullopt: zeros without end around the source
 };
 
+/// Values of a normalization in device memory, a float for each channel. Null: not updated.
+struct NormalizationValues {
+  std::shared_ptr<Buffer> gamma, beta, mean, variance;
+};
+
 class GraphObject {
  public:
   struct Impl;
@@ -62,8 +67,10 @@ class GraphObject {
   /// The data source of a convolution's row and parameters. With an optimizer, graphs that compute the gradients of its
   /// weights update them.
   static Ptr weights(const KernelRow& row, const Params& params, std::shared_ptr<Optimizer> optimizer);
-  /// The data source of a normalization's row and parameters.
-  static Ptr normalization(const KernelRow& row, const Params& params);
+  /// The data source of a normalization's row and parameters. With an optimizer, graphs that compute the gradients of
+  /// gamma and beta update them; those of a batch add its mean and variance to the moving ones, with this `momentum`.
+  static Ptr normalization(const KernelRow& row, const Params& params, std::shared_ptr<Optimizer> optimizer,
+                           double momentum);
   /// One of MPS's policies: "same", "valid", "full", "tensorflow_average_pooling", ...
   static Ptr padding(std::string_view name);
   static Ptr padding(const PixelPadding& pixels);
@@ -95,6 +102,10 @@ class GraphObject {
   /// no optimizer has changed them yet.
   ConvolutionWeightsAndBiasesState trained() const;
   bool is_trained() const;
+  /// Of values of a normalization: the current ones. Throw as trained().
+  NormalizationValues trained_values() const;
+  /// Of values of a batch normalization: the padding policy for its node; null if nothing updates them.
+  Ptr counting() const;
   /// Of a state that a graph has returned: values in a buffer of floats. Throw until they are computed.
   std::shared_ptr<Buffer> buffer(const std::string& property) const;
   Impl& impl() const { return *impl_; }

@@ -91,6 +91,7 @@ from .normalization import (
     InstanceNormalizationNode,
     LocalContrastNormalizationGradientNode,
     LocalContrastNormalizationNode,
+    NormalizationValues,
     SpatialNormalizationGradientNode,
     SpatialNormalizationNode,
 )
@@ -208,6 +209,7 @@ __all__ = [
     "NeuronSoftPlusNode",
     "NeuronSoftSignNode",
     "NeuronTanHNode",
+    "NormalizationValues",
     "PadGradientNode",
     "PadNode",
     "PoolingAverageGradientNode",
