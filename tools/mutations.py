@@ -43,8 +43,10 @@ COMPONENTS = {
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Training": ("csrc/core/network/training_plan.cpp",),
     "Graph": (
+        "csrc/core/graph/graph_normalization.mm",
         "csrc/core/graph/graph_object.mm",
         "csrc/core/graph/graph_padding.mm",
+        "csrc/core/graph/graph_states.mm",
         "csrc/core/graph/graph_weights.mm",
         "csrc/core/graph/mps_graph.mm",
         "csrc/openmps/mps/MPSNNGraph.mm",
