@@ -8,6 +8,10 @@
 #include <new>
 #include <vector>
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace openmps::cpu {
 namespace {
 
@@ -15,6 +19,33 @@ constexpr std::size_t kStackBytes = 256 << 10;
 
 class Scheduler;
 thread_local Scheduler* running = nullptr;
+
+/// ThreadSanitizer's state of a stack: it does not see how contexts switch.
+class Shadow {
+ public:
+#if defined(__SANITIZE_THREAD__)
+  ~Shadow() { forget(); }
+  /// The stack of the calling thread.
+  void adopt() { state_ = __tsan_get_current_fiber(); }
+  /// A new stack, in place of the one before.
+  void create() {
+    forget();
+    state_ = owned_ = __tsan_create_fiber(0);
+  }
+  /// Call before each switch to the stack.
+  void enter() const { __tsan_switch_to_fiber(state_, 0); }
+
+ private:
+  void forget() {
+    if (owned_) __tsan_destroy_fiber(owned_);
+  }
+  void *state_ = nullptr, *owned_ = nullptr;
+#else
+  void adopt() {}
+  void create() {}
+  void enter() const {}
+#endif
+};
 
 class Scheduler {
  public:
@@ -25,6 +56,7 @@ class Scheduler {
   bool run(function::HostCode::Thread* thread, function_abi::Group& group, unsigned count) {
     Scheduler* const before = running;
     running = this;
+    main_shadow_.adopt();
     group.wait = [] { running->wait(); };
     thread_ = thread, group_ = &group, count_ = count, next_ = 0;
     bool has_memory = true;
@@ -45,6 +77,7 @@ class Scheduler {
   struct Fiber {
     ucontext_t context;
     void* stack;
+    [[no_unique_address]] Shadow shadow;
     bool has_ended = true;
   };
 
@@ -57,6 +90,7 @@ class Scheduler {
     fiber->context.uc_stack.ss_size = kStackBytes;
     fiber->context.uc_link = nullptr;
     ::makecontext(&fiber->context, [] { running->run_threads(); }, 0);
+    fiber->shadow.create();
     fiber->has_ended = false;
     resume(*fiber);
     return true;
@@ -79,6 +113,7 @@ class Scheduler {
   }
   void resume(Fiber& fiber) {
     current_ = &fiber;
+    fiber.shadow.enter();
     ::swapcontext(&main_, &fiber.context);
   }
   void run_threads() {
@@ -87,15 +122,18 @@ class Scheduler {
       thread_(group_, index);
     }
     current_->has_ended = true;
+    main_shadow_.enter();
     ::setcontext(&main_);
   }
   void wait() {
     Fiber* const fiber = current_;
     waiting_.push_back(fiber);
+    main_shadow_.enter();
     ::swapcontext(&fiber->context, &main_);
   }
 
   ucontext_t main_;
+  [[no_unique_address]] Shadow main_shadow_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> waiting_, released_;
   Fiber* current_ = nullptr;
