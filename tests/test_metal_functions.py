@@ -456,6 +456,15 @@ def test_rounds(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(call, tmp_path).buffers[0], expected)
 
 
+@pytest.mark.parametrize("groups", [(2, 3, 4), (5, 2, 3), (1, 4, 2)])
+def test_positions_of_groups(tmp_path: Path, groups: tuple[int, int, int]) -> None:
+    call = Call("groups.metal", "positions", groups=groups, group=(2, 2, 1))
+    call.buffers = {0: np.zeros((*groups[::-1], 4), np.uint32)}
+    z, y, x = np.indices(groups[::-1])
+    expected = np.repeat((x + 10 * y + 100 * z)[..., None], 4, axis=-1)
+    np.testing.assert_array_equal(run(call, tmp_path).buffers[0], expected)
+
+
 def test_histogram(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(3, 251, 128 * 100, np.uint8)
     call = Call("groups.metal", "histogram", groups=(100, 1, 1), group=(128, 1, 1))

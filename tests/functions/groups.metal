@@ -86,6 +86,15 @@ kernel void rounds(device uint* out [[buffer(0)]], uint i [[thread_position_in_g
     out[i] = ring[t];
 }
 
+// The position of each group of a grid in three dimensions, which its first thread shares.
+kernel void positions(device uint* out [[buffer(0)]], uint3 group [[threadgroup_position_in_grid]],
+                      uint3 groups [[threadgroups_per_grid]], uint t [[thread_index_in_threadgroup]]) {
+    threadgroup uint shared;
+    if (t == 0) shared = group.x + 10 * group.y + 100 * group.z;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    out[((group.z * groups.y + group.y) * groups.x + group.x) * 4 + t] = shared;
+}
+
 // Counters in device and in threadgroup memory.
 kernel void histogram(device const uchar* in [[buffer(0)]], device atomic_uint* bins [[buffer(1)]],
                       device atomic_int* extremes [[buffer(2)]], uint i [[thread_position_in_grid]],
