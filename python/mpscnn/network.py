@@ -3,32 +3,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _checks, _core, passes
+from ._awaiting import Turns
 from .device import Device
 from .graph import CONCATENATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
 from .image import Image
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .device import CommandBuffer
     from .layers import InputShapes, LayerTable, Shape
     from .mps_graph import MPSNNGraph
     from .stream import Stream
-
-# Max requests of apredict() on the device's queue, per network and event loop.
-_MAX_AWAITED = 4
 
 
 class Network(_checks.Made):
@@ -134,7 +128,7 @@ class Network(_checks.Made):
             device,
         )
         # Semaphores are owned by the requests that use them, which end with their event loop.
-        self._turns: WeakValueDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakValueDictionary()
+        self._turns = Turns()
 
     def _kernel(self, node: Node, device: Device | None) -> Any:
         if node.kernel == CONCATENATE:
@@ -373,29 +367,8 @@ class Network(_checks.Made):
         TypeError, ValueError, RuntimeError
             As in ``net(x)``, when awaited.
         """
-        import asyncio  # here, so that programs without an event loop do not import it
-
-        loop = asyncio.get_running_loop()
         given, outs = self._arrays(arrays, named), self._outs(out)
-        turns = self._turns.setdefault(loop, asyncio.Semaphore(_MAX_AWAITED))
-        await turns.acquire()
-        done = loop.create_future()
-
-        def finish() -> None:
-            turns.release()
-            if not done.done():
-                done.set_result(None)
-
-        def completed() -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(finish)
-
-        try:
-            call = self._submit_arrays(given, outs, completed)
-        except BaseException:
-            turns.release()
-            raise
-        await done
+        call = await self._turns.call(lambda completed: self._submit_arrays(given, outs, completed))
         results = call.wait()
         return results[0] if len(results) == 1 else tuple(results)
 
