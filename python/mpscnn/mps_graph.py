@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _checks, _core
+from ._awaiting import Turns
 from ._public import public
 from .buffer import Buffer
 from .device import CommandBuffer, Device
@@ -107,7 +110,8 @@ class MPSNNGraph(_core._MPSNNGraph):
     [[[[3.0]]]]
     """
 
-    __slots__ = ()
+    __slots__ = ("_turns",)
+    _turns: Turns
 
     def __init__(
         self,
@@ -126,6 +130,7 @@ class MPSNNGraph(_core._MPSNNGraph):
                 f"MPSNNGraph: len(results_are_needed) ({len(needed)}) is not the number of results ({len(images)})."
             )
         super().__init__(images, [_checks.boolean(one, "MPSNNGraph: results_are_needed") for one in needed], device)
+        self._turns = Turns()
         if format is not None:
             self.format = format
 
@@ -271,17 +276,186 @@ class MPSNNGraph(_core._MPSNNGraph):
         Exceptions of `encode`, and any exception of a data source's ``update()`` or ``update_on_cpu()``
             The other weights are updated.
         """
+        with CommandBuffer(self.device) as commands:
+            found = self._encode_call(commands, sources, labels)
+        self._check_updates()
+        return found.result()
+
+    def _encode_call(self, commands: CommandBuffer, sources: tuple[Any, ...], labels: Any) -> _Found:
+        """Encode a call with arrays or Images; exceptions of updates are kept."""
         self._check_updates()
         given = self._in_order(sources)
         images = [one if isinstance(one, Image) else Image.from_array(one, device=self.device) for one in given]
-        with CommandBuffer(self.device) as commands:
-            result, intermediates, _ = self._append(commands, tuple(images), labels)
-        self._check_updates()
+        result, intermediates, _ = self._append(commands, tuple(images), labels)
         found = ([] if result is None else [result]) + list(intermediates)
-        if not isinstance(given[0], Image):
-            return _unpacked([np.asarray(image) for image in found])
-        return _unpacked(found)
+        return _Found(images, found, not isinstance(given[0], Image))
+
+    def execute_async(
+        self,
+        *sources: t.Array | Image | Mapping[str, t.Array | Image],
+        labels: LossLabels | Iterable[LossLabels] = (),
+    ) -> GraphExecution:
+        """Run the graph on arrays or Images without waiting (executeAsyncWithSourceImages:completionHandler:).
+
+        Parameters
+        ----------
+        *sources, labels
+            As in ``graph(x)``; do not write to them before the work is done.
+
+        Returns
+        -------
+        GraphExecution
+            Its ``result()`` waits and returns what ``graph(x)`` returns, or raises its exception.
+
+        Raises
+        ------
+        Exceptions of `encode`, but not those of a data source's updates
+        """
+        return self._execute(sources, labels)
+
+    def _execute(
+        self, sources: tuple[Any, ...], labels: Any, completed: Callable[[], None] | None = None
+    ) -> GraphExecution:
+        commands = CommandBuffer(self.device)
+        return GraphExecution._commit(self, commands, self._encode_call(commands, sources, labels), completed)
+
+    async def apredict(
+        self,
+        *sources: t.Array | Image | Mapping[str, t.Array | Image],
+        labels: LossLabels | Iterable[LossLabels] = (),
+    ) -> Any:
+        """Run the graph without blocking the event loop: ``await graph.apredict(x)``.
+
+        Otherwise like ``graph(x)``. Requests run in the order of the calls. At most four requests of an event loop are
+        on the device's queue; the others wait. A request that is cancelled while it waits never runs. If it is already
+        on the queue, it completes, but its result is dropped.
+
+        Parameters
+        ----------
+        *sources, labels
+            As in ``graph(x)``; do not write to them before the result is available.
+
+        Returns
+        -------
+        array, Image, tuple or None
+            As ``graph(x)``.
+
+        Raises
+        ------
+        Exceptions of ``graph(x)``, when awaited
+        """
+        self._check_updates()
+        execution = await self._turns.call(lambda completed: self._execute(sources, labels, completed))
+        return execution.result()
 
 
-def _unpacked(found: list[Any]) -> Any:
-    return None if not found else found[0] if len(found) == 1 else tuple(found)
+class _Found:
+    """Images of a call: the sources are kept until the results are read."""
+
+    def __init__(self, sources: list[Image], images: list[Image], as_arrays: bool) -> None:
+        self._sources, self._images, self._as_arrays = sources, images, as_arrays
+
+    def result(self) -> Any:
+        """Return the results of a call that has completed."""
+        found: list[Any] = [np.asarray(image) for image in self._images] if self._as_arrays else self._images
+        return None if not found else found[0] if len(found) == 1 else tuple(found)
+
+
+class GraphExecution(_checks.Made):
+    """A call of an `MPSNNGraph` that may still run; made by `MPSNNGraph.execute_async`."""
+
+    def __init__(self) -> None:
+        raise TypeError("GraphExecution cannot be made; MPSNNGraph.execute_async() returns it.")
+
+    @classmethod
+    def _commit(
+        cls, graph: MPSNNGraph, commands: CommandBuffer, found: _Found, completed: Callable[[], None] | None
+    ) -> GraphExecution:
+        made = object.__new__(cls)
+        made._graph, made._commands, made._found = graph, commands, found
+        made._lock, made._event = threading.Lock(), threading.Event()
+        made._callbacks = [] if completed is None else [lambda _: completed()]
+        made._error = None
+        made._keep_error()
+        commands.add_completed_handler(made._complete)
+        commands.commit()
+        return made
+
+    _graph: MPSNNGraph
+    _commands: CommandBuffer
+    _found: _Found
+    _lock: threading.Lock
+    _event: threading.Event
+    _callbacks: list[Callable[[GraphExecution], object]]
+    _error: BaseException | None
+
+    def _keep_error(self) -> None:
+        """Keep the first exception of a data source's update."""
+        try:
+            self._graph._check_updates()
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _complete(self) -> None:
+        """Called when the work is done, on any thread."""
+        self._keep_error()
+        with self._lock:
+            self._event.set()
+            callbacks, self._callbacks = self._callbacks, []
+        with contextlib.ExitStack() as stack:  # calls all, also after an exception
+            for callback in reversed(callbacks):
+                stack.callback(callback, self)
+
+    def done(self) -> bool:
+        """Return whether the work is done, or has failed."""
+        return self._event.is_set()
+
+    def result(self, timeout: t.Real | None = None) -> Any:
+        """Wait, and return what ``graph(x)`` returns.
+
+        Parameters
+        ----------
+        timeout : float, seconds, >= 0, optional
+            None: no limit.
+
+        Raises
+        ------
+        TimeoutError
+            "GraphExecution: the work is not done after 0.5 s."
+        RuntimeError
+            The device has failed.
+        Any exception of a data source's ``update()`` or ``update_on_cpu()``
+            The other weights are updated.
+        """
+        seconds = None if timeout is None else _checks.real(timeout, "GraphExecution.result: timeout")
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"GraphExecution.result: timeout ({seconds}) is less than the minimum (0).")
+        if not self._event.wait(seconds):
+            raise TimeoutError(f"GraphExecution: the work is not done after {seconds} s.")
+        self._commands.wait()
+        if self._error is not None:
+            raise self._error
+        return self._found.result()
+
+    def add_done_callback(self, callback: Callable[[GraphExecution], object]) -> None:
+        """Register a function that is called with this object when the work is done; at once if it is done already.
+
+        It is called on a device thread or a waiting one. Its exceptions go to sys.unraisablehook then.
+
+        Raises
+        ------
+        TypeError
+            "GraphExecution: callback (int) is not callable."
+        """
+        if not callable(callback):
+            _checks.refuse(callback, "GraphExecution: callback", "callable")
+        with self._lock:
+            if not self._event.is_set():
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def __repr__(self) -> str:
+        if not vars(self):
+            return "<mpscnn.mps_graph.GraphExecution, not made>"
+        return f"<mpscnn.mps_graph.GraphExecution, {'done' if self.done() else 'at work'}>"

@@ -122,6 +122,8 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "MPSNNGraph": lambda: {"results_are_needed": True, "format": "float32", "device": None},
     "MPSNNGraph.__call__": lambda: {"labels": ()},
     "MPSNNGraph.allow_reduced_precision": lambda: {"allow_reduced_precision": True},
+    "MPSNNGraph.apredict": lambda: {"labels": ()},
+    "MPSNNGraph.execute_async": lambda: {"labels": ()},
     "MPSNNGraph.encode": lambda: {"command_buffer": commands(), "labels": ()},
     "MPSNNGraph.format": lambda: {"format": "float16"},
     "MPSNNGraph.read_count": lambda: {"source": 0},
@@ -416,6 +418,8 @@ BY_POSITION: dict[str, tuple[tuple[str, ...], Callable[[], tuple[Any, ...]]]] = 
     "Network.encode": (("command_buffer",), lambda: (image(),)),
     "MPSNNGraph": ((), lambda: (node(),)),
     "MPSNNGraph.__call__": ((), lambda: (random(X),)),
+    "MPSNNGraph.apredict": ((), lambda: (random(X),)),
+    "MPSNNGraph.execute_async": ((), lambda: (random(X),)),
     "MPSNNGraph.encode": (("command_buffer",), lambda: (image(),)),
 }
 """Arguments before `*sources`, and the sources."""
