@@ -72,6 +72,26 @@ class PythonGraphPadding final : public GraphPadding {
   py::handle policy_;
 };
 
+/// A function of the program's that returns images.
+class PythonGraphAllocator final : public GraphAllocator {
+ public:
+  PythonGraphAllocator(py::object function, std::string name)
+      : name_(std::move(name)), owner_(keep_python_object(function)), function_(function.ptr()) {}
+
+  std::string_view name() const override { return name_; }
+  std::shared_ptr<Image> allocate(ImageShape shape, DType dtype) override {
+    const AcquireGil gil;
+    const py::object image = function_(tuple_of(shape), name_of(dtype));
+    return object_of<Image>(image, say("MPSNNGraph: what ", name_, " returned"));
+  }
+  py::object function() const { return py::reinterpret_borrow<py::object>(function_); }
+
+ private:
+  const std::string name_;
+  std::shared_ptr<void> owner_;
+  py::handle function_;
+};
+
 Object make_weights(const std::string& kernel, const py::dict& arguments,
                     const OptionalArg<Optimizer, "optimizer">& optimizer) {
   const auto* row = find_kernel(kernel);
@@ -139,6 +159,11 @@ void bind_object(py::module_& module) {
              return py::make_tuple(values.gamma, values.beta, values.mean, values.variance);
            })
       .def("counting", &GraphObject::counting)
+      .def("own_allocator",
+           [](const GraphObject& object) -> py::object {
+             const auto own = std::dynamic_pointer_cast<PythonGraphAllocator>(object.own_allocator());
+             return own ? own->function() : py::none();
+           })
       .def_property_readonly("is_trained", &GraphObject::is_trained)
       .def_property_readonly("descriptor", &GraphObject::descriptor)
       .def_property_readonly("apple_class", &GraphObject::apple_class)
@@ -154,7 +179,10 @@ void bind_object(py::module_& module) {
   module.def("_graph_loss", [](const std::shared_ptr<LossKernel>& loss) { return GraphObject::loss(*loss); });
   module.def("_graph_floats", [](const std::vector<float>& values) { return GraphObject::floats(values); });
   module.def("_graph_handle", &GraphObject::handle);
-  module.def("_graph_allocator", &GraphObject::allocator);
+  module.def("_graph_allocator", [] { return GraphObject::allocator(); });
+  module.def("_graph_own_allocator", [](const py::object& function, const std::string& name) {
+    return GraphObject::allocator(std::make_shared<PythonGraphAllocator>(function, name));
+  });
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .device import CommandBuffer, Device
 from .image import Image
 from .loss_labels import LossLabels
 from .nodes import FilterNode, ImageNode
-from .nodes._base import FORMATS, _image, _index
+from .nodes._base import FORMATS, Allocator, _allocator, _allocator_of, _image, _index
 
 if TYPE_CHECKING:
     from . import _typing as t
@@ -143,6 +143,30 @@ class MPSNNGraph(_core._MPSNNGraph):
     def format(self, format: str) -> None:
         index = _index(format, "MPSNNGraph: format", FORMATS[1:]) + 1
         self._object.set("format", index)
+
+    @property
+    def image_allocator(self) -> Allocator | None:
+        """Function that returns the images of the results; None: new ones (destinationImageAllocator).
+
+        It is called in each encode, for each result, as ``image_allocator((N, H, W, C), dtype)``, and returns an Image
+        of that shape and dtype. Exported images come from the property of their nodes.
+
+        Raises
+        ------
+        TypeError
+            "MPSNNGraph: image_allocator (int) is not callable."; in encodes also "MPSNNGraph: what image_allocator
+            returned (int) is not an Image.", "MPSNNGraph: image_allocator returned an image of float16; the result has
+            float32."
+        ValueError
+            In encodes: "MPSNNGraph: image_allocator returned an image of shape (1, 2, 2, 4); the result has (2, 2, 2,
+            4).", and for images that are temporary, read-only, a source, or another result of the encode.
+        """
+        return cast("Allocator | None", _allocator_of(self._object, "destinationImageAllocator"))
+
+    @image_allocator.setter
+    def image_allocator(self, image_allocator: Allocator | None) -> None:
+        name = "MPSNNGraph: image_allocator"
+        self._object.set("destinationImageAllocator", _allocator(image_allocator, name, True))
 
     @property
     def allow_reduced_precision(self) -> bool:

@@ -126,6 +126,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "MPSNNGraph.execute_async": lambda: {"labels": ()},
     "MPSNNGraph.encode": lambda: {"command_buffer": commands(), "labels": ()},
     "MPSNNGraph.format": lambda: {"format": "float16"},
+    "MPSNNGraph.image_allocator": lambda: {"image_allocator": None},
     "MPSNNGraph.read_count": lambda: {"source": 0},
     "MPSNNGraph.reload_from_data_sources": dict,
     "MetalFunction": lambda: {

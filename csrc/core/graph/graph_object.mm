@@ -48,10 +48,49 @@
 @end
 
 /// Makes the images that the program gets. The images of a batch are parts of one Image.
-@interface PyMPSGraphAllocator : NSObject<MPSImageAllocator>
+@interface PyMPSGraphAllocator : NSObject<MPSImageAllocator> {
+ @private
+  std::shared_ptr<mpscnn::GraphAllocator> own_;
+}
+/// `own`: the program's; null: new images.
+- (instancetype)initWithOwn:(std::shared_ptr<mpscnn::GraphAllocator>)own;
+- (const std::shared_ptr<mpscnn::GraphAllocator> &)own;
 @end
 
+namespace mpscnn {
+namespace {
+
+/// Return the program's image for a batch of results. Throw unless it fits and is of no other use in the encode.
+std::shared_ptr<Image> own_image(GraphAllocator &own, const GraphScope &scope, ImageShape shape, DType dtype) {
+  const auto name = say("MPSNNGraph: ", own.name());
+  auto image = own.allocate(shape, dtype);
+  check(image->shape() == shape, name, " returned an image of shape ", image->shape(), "; the result has ", shape, ".");
+  check<TypeError>(image->dtype() == dtype, name, " returned an image of ", name_of(image->dtype()),
+                   "; the result has ", name_of(dtype), ".");
+  check(!image->is_temporary(), name, " returned a temporary image.");
+  check_same_device(*image->device(), *scope.buffer()->device(), name.c_str());
+  check(!image->impl().shared || !image->impl().shared->read_only, name, " returned a read-only image.");
+  const auto is_same = [&](const std::shared_ptr<Image> &other) {
+    return other->impl().image.get() == image->impl().image.get();
+  };
+  check(std::ranges::none_of(scope.images, is_same), name, " returned an image that has another result of the encode.");
+  check(std::ranges::none_of(scope.inputs, is_same), name, " returned a source of the graph.");
+  return image;
+}
+
+}  // namespace
+}  // namespace mpscnn
+
 @implementation PyMPSGraphAllocator
+
+- (instancetype)initWithOwn:(std::shared_ptr<mpscnn::GraphAllocator>)own {
+  if ((self = [super init])) own_ = std::move(own);
+  return self;
+}
+
+- (const std::shared_ptr<mpscnn::GraphAllocator> &)own {
+  return own_;
+}
 
 /// Return nil after a failure, which the scope keeps.
 - (MPSImageBatch *)imageBatchForCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
@@ -71,7 +110,8 @@
                                                                      : mpscnn::DType::uint8;
   MPSImageBatch *images = nil;
   scope->run([&] {
-    scope->images.push_back(mpscnn::make_visible_image(scope->buffer()->device(), shape, dtype));
+    scope->images.push_back(own_ ? mpscnn::own_image(*own_, *scope, shape, dtype)
+                                 : mpscnn::make_visible_image(scope->buffer()->device(), shape, dtype));
     MPSImage *whole = scope->images.back()->impl().image.get();
     images = count == 1 ? [NSArray arrayWithObject:whole] : [whole batchRepresentation];
   });
@@ -310,8 +350,16 @@ GraphObject::Ptr GraphObject::handle(const std::string &label) {
   return guard([&] { return graph_object([[[PyMPSHandle alloc] initWithLabel:ns(label)] autorelease]); });
 }
 
-GraphObject::Ptr GraphObject::allocator() {
-  return guard([&] { return graph_object([[[PyMPSGraphAllocator alloc] init] autorelease]); });
+GraphObject::Ptr GraphObject::allocator() { return allocator(nullptr); }
+
+GraphObject::Ptr GraphObject::allocator(std::shared_ptr<GraphAllocator> own) {
+  return guard([&] { return graph_object([[[PyMPSGraphAllocator alloc] initWithOwn:std::move(own)] autorelease]); });
+}
+
+std::shared_ptr<GraphAllocator> GraphObject::own_allocator() const {
+  id object = impl_->object.get();
+  return [object isKindOfClass:[PyMPSGraphAllocator class]] ? [static_cast<PyMPSGraphAllocator *>(object) own]
+                                                            : nullptr;
 }
 
 GraphValue GraphObject::send(const std::string &selector, std::span<const GraphValue> values) const {

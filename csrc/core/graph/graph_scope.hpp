@@ -25,6 +25,8 @@ class GraphScope {
 
   /// Return the innermost call of this thread; null outside of one.
   static GraphScope* current();
+  /// Return the call around this one; null if there is none.
+  GraphScope* outer() const { return outer_; }
 
   /// Call `f`, and keep its exception. Return whether it has returned.
   bool run(const std::function<void()>& f) noexcept;
@@ -35,8 +37,12 @@ class GraphScope {
 
   /// Null while the graph is made.
   const std::shared_ptr<CommandBuffer>& buffer() const { return buffer_; }
+  /// The graph that is called, if it exists yet.
+  const void* graph = nullptr;
   /// Images of each source; 0 while the graph is made.
   std::int64_t batch = 0;
+  /// The sources.
+  std::vector<std::shared_ptr<Image>> inputs;
   /// Images that allocators made.
   std::vector<std::shared_ptr<Image>> images;
   /// Data sources with updates that were loaded.

@@ -42,6 +42,12 @@ void call_mps(GraphScope &scope, const Call &call) {
   if (raised) [raised.get() raise];
 }
 
+/// Throw in a callback of the graph's own call, which holds its mutex.
+void check_not_called(const MpsGraph::Impl &graph) {
+  for (const auto *scope = GraphScope::current(); scope != nullptr; scope = scope->outer())
+    check<std::runtime_error>(scope->graph != &graph, kName, ": a callback of the graph calls the graph itself.");
+}
+
 /// Return the Image of which a batch consists: an allocator of ours has made it, if the program takes the batch.
 std::shared_ptr<Image> image_of(MPSImageBatch *batch, const GraphScope &scope) {
   MPSImage *first = [batch objectAtIndex:0];
@@ -114,6 +120,7 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     check(one->shape().n == n, kName, ": labels of ", one->shape().n, " images were given for ", n, ".");
   }
   return guard([&] {
+    check_not_called(*impl_);
     const std::scoped_lock lock(impl_->mutex);
     MPSNNGraph *graph = impl_->graph.get();
     const auto check_count = [](NSUInteger given, NSArray *handles, const char *what) {
@@ -136,7 +143,9 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     // waits for them.
     if (!impl_->updating.empty()) buffer->add_completed_handler([] {});
     GraphScope scope(buffer);
+    scope.graph = impl_.get();
     scope.batch = n;
+    scope.inputs.assign(sources.begin(), sources.end());
     MPSImageBatch *result = nil;
     call_mps(scope, [&] {
       result = [graph encodeBatchToCommandBuffer:commands
@@ -147,13 +156,12 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     });
     for (const auto &batch : batches) batch.did_read();
     Results results;
-    const auto taken = [&](MPSImageBatch *batch) {
-      auto image = image_of(batch, scope);
+    for (const auto &image : scope.images) {
+      check_files_of(commands, {image.get()});
       image->impl().note_write(commands);
-      return image;
-    };
-    if (result != nil) results.result = taken(result);
-    for (MPSImageBatch *batch in intermediates) results.intermediates.push_back(taken(batch));
+    }
+    if (result != nil) results.result = image_of(result, scope);
+    for (MPSImageBatch *batch in intermediates) results.intermediates.push_back(image_of(batch, scope));
     for (MPSStateBatch *batch in result_states) {
       MPSState *state = [batch objectAtIndex:0];
       synchronize(state, commands);
@@ -173,8 +181,10 @@ void MpsGraph::check_updates() const {
 
 void MpsGraph::reload() const {
   guard([&] {
+    check_not_called(*impl_);
     const std::scoped_lock lock(impl_->mutex);
     GraphScope scope;
+    scope.graph = impl_.get();
     call_mps(scope, [&] { [impl_->graph.get() reloadFromDataSources]; });
   });
 }

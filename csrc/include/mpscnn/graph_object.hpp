@@ -14,6 +14,7 @@
 
 #include <mpscnn/data_source.hpp>
 #include <mpscnn/device.hpp>
+#include <mpscnn/image.hpp>
 #include <mpscnn/kernel.hpp>
 #include <mpscnn/loss.hpp>
 #include <mpscnn/normalization_source.hpp>
@@ -41,6 +42,16 @@ class GraphPadding {
   virtual std::vector<std::string> method() = 0;
   virtual PolicyAnswer destination(std::string_view kernel, const KernelWindow& window,
                                    std::span<const ImageShape> sources, ImageShape suggested) = 0;
+};
+
+/// An image allocator of the caller's.
+class GraphAllocator {
+ public:
+  virtual ~GraphAllocator() = default;
+  /// The property that has it, for error messages.
+  virtual std::string_view name() const = 0;
+  /// Return an image of this shape and type for a batch of results.
+  virtual std::shared_ptr<Image> allocate(ImageShape shape, DType dtype) = 0;
 };
 
 /// Pixels around the source of a convolution or a pooling, as PyTorch's `padding`.
@@ -81,6 +92,8 @@ class GraphObject {
   static Ptr handle(const std::string& label);
   /// The allocator of results that the program takes: each batch is one Image.
   static Ptr allocator();
+  /// The same with images of the caller's.
+  static Ptr allocator(std::shared_ptr<GraphAllocator> own);
 
   explicit GraphObject(std::unique_ptr<Impl> impl);
   ~GraphObject();
@@ -96,6 +109,8 @@ class GraphObject {
   std::string apple_class() const;
   /// Equal for two objects that refer to the same object of MPS.
   std::uintptr_t identity() const;
+  /// Of an allocator: the caller's; null for others and other objects.
+  std::shared_ptr<GraphAllocator> own_allocator() const;
   /// Of weights: their descriptor.
   const ConvolutionDescriptor& descriptor() const;
   /// Of weights: the current ones, OHWI and float32, and the bias or null. Throw while they are being written, and if

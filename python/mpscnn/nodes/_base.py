@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, SupportsIndex, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, TypeAlias, cast
 
 from .. import _checks, _core
 from ..padding_policy import PaddingPolicy, _placement
 
+if TYPE_CHECKING:
+    from ..image import Image
+
 Size: TypeAlias = "SupportsIndex | Sequence[SupportsIndex]"
 Padding: TypeAlias = "SupportsIndex | Sequence[Any] | str | PaddingPolicy"
 Format = Literal["none", "uint8", "uint16", "float16", "float32"]
+Allocator: TypeAlias = "Callable[[tuple[int, int, int, int], str], Image]"
 Handler: TypeAlias = "Callable[[FilterNode, FilterNode, ImageNode, ImageNode], object]"
 
 # MPSImageFeatureChannelFormat, in Apple's order.
@@ -152,8 +156,23 @@ class ImageNode(_Value, prefix="MPSNN"):
     @export_from_graph.setter
     def export_from_graph(self, wanted: bool) -> None:
         self._object.set("exportFromGraph", _checks.boolean(wanted, "export_from_graph"))
-        if wanted:
+        if wanted and self.image_allocator is None:
             self._object.set("imageAllocator", _core._graph_allocator())
+
+    @property
+    def image_allocator(self) -> Allocator | None:
+        """Function that returns the image of each encode; None: a new one.
+
+        It is called as ``image_allocator((N, H, W, C), dtype)``, with "float32", "float16", "uint16" or "uint8", and
+        returns an `mpscnn.Image` of that shape and dtype. Results of a graph, which are not exported, come from its
+        `mpscnn.MPSNNGraph.image_allocator`. The property is read when a graph is made.
+        """
+        return cast("Allocator | None", _allocator_of(self._object, "imageAllocator"))
+
+    @image_allocator.setter
+    def image_allocator(self, allocator: Allocator | None) -> None:
+        name = "ImageNode: image_allocator"
+        self._object.set("imageAllocator", _allocator(allocator, name, self.export_from_graph))
 
 
 class StateNode(_Value, prefix="MPSNN"):
@@ -214,6 +233,21 @@ class LabelsNode(StateNode, prefix="MPSNN"):
 
 
 Source: TypeAlias = "ImageNode | FilterNode"
+
+
+def _allocator_of(found: _core._GraphObject, name: str) -> Any:
+    """Return the program's function in a property."""
+    allocator = found.get(name)
+    return None if allocator is None else allocator.own_allocator()
+
+
+def _allocator(function: Any, name: str, is_taken: bool) -> Any:
+    """Return the object for a property; `is_taken`: the program gets the image."""
+    if function is None:
+        return _core._graph_allocator() if is_taken else None
+    if not callable(function):
+        _checks.refuse(function, name, "callable")
+    return _core._graph_own_allocator(function, name.rpartition(" ")[2])
 
 
 def _image(node: Any, name: str) -> Any:
