@@ -52,6 +52,7 @@ COMPONENTS = {
         "csrc/openmps/mps/MPSNNGraph.mm",
         "csrc/openmps/mps/MPSNNGraph+Encode.mm",
         "python/mpscnn/graph_export.py",
+        "python/mpscnn/mps_graph.py",
     ),
     "MetalFunction": (
         "csrc/openmps/engine/cpu/function/function.cpp",
