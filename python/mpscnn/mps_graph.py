@@ -256,8 +256,8 @@ class MPSNNGraph(_core._MPSNNGraph):
             "MPSNNGraph: 2 sources were given; the graph has 1.", "MPSNNGraph: there is no input 'y'; ...", and for
             sizes that do not fit.
         Any exception of a data source's ``update()``
-            The other weights are updated if the command buffer is committed. Otherwise `reload_from_data_sources`
-            restores all weights. Exceptions of ``update_on_cpu()`` are raised by the next encode.
+            Everything else has been encoded. Commit the command buffer all the same: it computes the other weights,
+            which the kernels have from then on. Exceptions of ``update_on_cpu()`` are raised by the next encode.
         """
         self._check_updates()
         encoded = self._append(command_buffer, sources, labels)
