@@ -687,7 +687,7 @@ def test_nothing_in_path(tmp_path: Path) -> None:
     assert "install the extra mpscnn[metal], or clang++ or g++" in ended.stdout
 
 
-ZIG = Path(sysconfig.get_path("purelib")) / "ziglang" / "zig"  # what the extra mpscnn[metal] installs
+ZIG = Path(sysconfig.get_path("purelib")) / "ziglang" / "zig"  # of the extra mpscnn[metal]
 IDENTITY = """
 kernel void identity(texture2d_array<float, access::read> x [[texture(0)]],
                      texture2d_array<float, access::write> y [[texture(1)]], uint3 p [[thread_position_in_grid]]) {
