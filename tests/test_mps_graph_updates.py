@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import re
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -331,6 +332,24 @@ def test_other_layers() -> None:
         np.testing.assert_allclose(first, y, atol=1e-4)
         np.testing.assert_allclose(graph({"x": X, "y": y}), 2 * y, atol=1e-4)
         assert source.calls.count("update") == 2
+
+
+@pytest.mark.parametrize(("kind", "style"), [(OnDevice, "gpu"), (OnCpu, "cpu")])
+def test_several_threads(kind: Any, style: str) -> None:
+    """Steps of one graph, and inference, by several threads: none waits for itself."""
+    source = kind()
+    model = Model(source, style)
+
+    def step(i: int) -> None:
+        if i % 2:
+            model.graph.execute_async({"x": X, "y": Y}).result(60)
+        else:
+            model.graph({"x": X, "y": Y})
+            model.inference(X)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(step, range(120)))
+    assert len(source.given) == 120
 
 
 def test_freed() -> None:

@@ -206,7 +206,11 @@ void bind_graph(py::module_& module) {
              }();
              return py::make_tuple(results.result, results.intermediates, results.states);
            })
-      .def("_check_updates", &MpsGraph::check_updates)
+      .def("_check_updates",
+           [](const MpsGraph& graph) {
+             const ReleaseGil release;  // a source that is loading holds its mutex, and waits for the GIL
+             graph.check_updates();
+           })
       .def("_reload",
            [](const MpsGraph& graph) {
              const ReleaseGil release;
