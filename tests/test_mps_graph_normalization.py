@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,27 @@ def test_several_steps_in_one_command_buffer() -> None:
         with pytest.raises(RuntimeError, match="values: the command buffer that writes it has not completed"):
             training.reload_from_data_sources()
     model.check()
+
+
+@pytest.mark.parametrize("kind", ["batch", "instance"])
+def test_steps_by_several_threads(kind: str) -> None:
+    """The command buffers of steps run in the order of their encodes."""
+    x, y = batch(0)
+    found = []
+    for threads in (1, 6):
+        model = Model(kind, *OPTIMIZERS["Adam"])
+        training = model.graph()
+
+        def step(i: int, graph: mpscnn.MPSNNGraph = training) -> None:
+            if i % 2:
+                graph.execute_async({"x": x, "y": y}).result(60)
+            else:
+                graph({"x": x, "y": y})
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(step, range(100)))
+        found.append(model.norm.values.gamma)
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
 
 def test_frozen_statistics() -> None:

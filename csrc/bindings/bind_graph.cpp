@@ -204,7 +204,7 @@ void bind_graph(py::module_& module) {
                const ReleaseGil release;
                return graph.encode(buffer.value, sources, labels);
              }();
-             return py::make_tuple(results.result, results.intermediates, results.states);
+             return py::make_tuple(results.result, results.intermediates, results.states, results.has_updated);
            })
       .def("_check_updates",
            [](const MpsGraph& graph) {

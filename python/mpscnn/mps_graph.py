@@ -110,7 +110,8 @@ class MPSNNGraph(_core._MPSNNGraph):
     [[[[3.0]]]]
     """
 
-    __slots__ = ("_turns",)
+    __slots__ = ("_order", "_turns")
+    _order: threading.RLock
     _turns: Turns
 
     def __init__(
@@ -130,7 +131,7 @@ class MPSNNGraph(_core._MPSNNGraph):
                 f"MPSNNGraph: len(results_are_needed) ({len(needed)}) is not the number of results ({len(images)})."
             )
         super().__init__(images, [_checks.boolean(one, "MPSNNGraph: results_are_needed") for one in needed], device)
-        self._turns = Turns()
+        self._turns, self._order = Turns(), threading.RLock()
         if format is not None:
             self.format = format
 
@@ -260,22 +261,22 @@ class MPSNNGraph(_core._MPSNNGraph):
             which the kernels have from then on. Exceptions of ``update_on_cpu()`` are raised by the next encode.
         """
         self._check_updates()
-        encoded = self._append(command_buffer, sources, labels)
+        result, intermediates, states, _ = self._append(command_buffer, sources, labels)
         self._check_updates()
-        return encoded
+        return result, intermediates, states
 
     def _append(
         self, command_buffer: CommandBuffer, sources: tuple[Any, ...], labels: Any
-    ) -> tuple[Image | None, tuple[Image, ...], tuple[GraphState, ...]]:
-        """Encode; exceptions of updates are kept."""
+    ) -> tuple[Image | None, tuple[Image, ...], tuple[GraphState, ...], bool]:
+        """Encode; exceptions of updates are kept. Return also whether weights were updated."""
         images = [_checks.instance(one, "MPSNNGraph: source", Image) for one in self._in_order(sources)]
         if not isinstance(labels, LossLabels) and not hasattr(type(labels), "__iter__"):
             _checks.refuse(labels, "MPSNNGraph: labels", "LossLabels or an iterable of them")
         states = [labels] if isinstance(labels, LossLabels) else list(labels)
         for one in states:
             _checks.instance(one, "MPSNNGraph: labels", LossLabels)
-        result, intermediates, left = self._encode(command_buffer, images, states)
-        return result, tuple(intermediates), tuple(GraphState._of(one) for one in left)
+        result, intermediates, left, has_updated = self._encode(command_buffer, images, states)
+        return result, tuple(intermediates), tuple(GraphState._of(one) for one in left), has_updated
 
     def __call__(
         self,
@@ -300,19 +301,29 @@ class MPSNNGraph(_core._MPSNNGraph):
         Exceptions of `encode`, and any exception of a data source's ``update()`` or ``update_on_cpu()``
             The other weights are updated.
         """
-        with CommandBuffer(self.device) as commands:
-            found = self._encode_call(commands, sources, labels)
+        commands, found = self._prepare(sources)
+        with self._order:
+            if self._encode_call(commands, found, labels):
+                commands.commit()
+        commands._finish()
         self._check_updates()
         return found.result()
 
-    def _encode_call(self, commands: CommandBuffer, sources: tuple[Any, ...], labels: Any) -> _Found:
-        """Encode a call with arrays or Images; exceptions of updates are kept."""
+    def _prepare(self, sources: tuple[Any, ...]) -> tuple[CommandBuffer, _Found]:
         self._check_updates()
         given = self._in_order(sources)
         images = [one if isinstance(one, Image) else Image.from_array(one, device=self.device) for one in given]
-        result, intermediates, _ = self._append(commands, tuple(images), labels)
-        found = ([] if result is None else [result]) + list(intermediates)
-        return _Found(images, found, not isinstance(given[0], Image))
+        as_arrays = bool(given) and not isinstance(given[0], Image)
+        return CommandBuffer(self.device), _Found(images, as_arrays)
+
+    def _encode_call(self, commands: CommandBuffer, found: _Found, labels: Any) -> bool:
+        """Encode a call; exceptions of updates are kept. Return whether weights were updated.
+
+        The caller holds ``_order`` until it has committed such a call: the next one reads the weights.
+        """
+        result, intermediates, _, has_updated = self._append(commands, tuple(found.sources), labels)
+        found.images = ([] if result is None else [result]) + list(intermediates)
+        return has_updated
 
     def execute_async(
         self,
@@ -340,8 +351,10 @@ class MPSNNGraph(_core._MPSNNGraph):
     def _execute(
         self, sources: tuple[Any, ...], labels: Any, completed: Callable[[], None] | None = None
     ) -> GraphExecution:
-        commands = CommandBuffer(self.device)
-        return GraphExecution._commit(self, commands, self._encode_call(commands, sources, labels), completed)
+        commands, found = self._prepare(sources)
+        with self._order:
+            self._encode_call(commands, found, labels)
+            return GraphExecution._commit(self, commands, found, completed)
 
     async def apredict(
         self,
@@ -376,12 +389,13 @@ class MPSNNGraph(_core._MPSNNGraph):
 class _Found:
     """Images of a call: the sources are kept until the results are read."""
 
-    def __init__(self, sources: list[Image], images: list[Image], as_arrays: bool) -> None:
-        self._sources, self._images, self._as_arrays = sources, images, as_arrays
+    def __init__(self, sources: list[Image], as_arrays: bool) -> None:
+        self.sources, self.as_arrays = sources, as_arrays
+        self.images: list[Image] = []
 
     def result(self) -> Any:
         """Return the results of a call that has completed."""
-        found: list[Any] = [np.asarray(image) for image in self._images] if self._as_arrays else self._images
+        found: list[Any] = [np.asarray(image) for image in self.images] if self.as_arrays else self.images
         return None if not found else found[0] if len(found) == 1 else tuple(found)
 
 

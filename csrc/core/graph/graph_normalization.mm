@@ -277,6 +277,7 @@ template <class Update>
 static void run_update(const mpscnn::NormalizationUpdates &updates, const Update &update) {
   auto *scope = GraphScope::current();
   if (scope == nullptr) return;
+  scope->has_updated = true;
   const auto call = [&] { update(scope->buffer()); };
   if (updates.has_own())
     updates.source()->run(call);

@@ -39,6 +39,8 @@ class GraphScope {
   const std::shared_ptr<CommandBuffer>& buffer() const { return buffer_; }
   /// The graph that is called, if it exists yet.
   const void* graph = nullptr;
+  /// Whether weights were updated on the command buffer.
+  bool has_updated = false;
   /// Images of each source; 0 while the graph is made.
   std::int64_t batch = 0;
   /// The sources.

@@ -188,6 +188,7 @@ bool own_update_on_cpu(UpdatingSource &source, std::string_view kernel, const Ex
                                                             (MPSCNNConvolutionWeightsAndBiasesState *)sourceState {
   MPSCNNConvolutionWeightsAndBiasesState *result = nil;
   if (auto *scope = mpscnn::GraphScope::current()) {
+    scope->has_updated = true;
     if (training_)
       scope->run(
           [&] { result = training_->update(commandBuffer, guarded_->descriptor(), gradientState, sourceState); });

@@ -171,6 +171,7 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
           .object = Ref<id>::retain(state), .device = impl_->device, .writer = std::move(writer)})));
     }
     for (const auto &one : labels) one->impl().note_loss(commands);
+    results.has_updated = scope.has_updated;
     return results;
   });
 }

@@ -33,6 +33,7 @@ class MpsGraph {
     std::shared_ptr<Image> result;                      ///< null if it is not needed
     std::vector<std::shared_ptr<Image>> intermediates;  ///< of intermediateImageHandles
     std::vector<std::shared_ptr<GraphObject>> states;   ///< of resultStateHandles: the state of the first image
+    bool has_updated = false;  ///< weights were updated: the next encode's command buffer is to be committed later
   };
   /// Encode a batch; all sources have the same number of images. Not thread-safe with property changes.
   Results encode(const std::shared_ptr<CommandBuffer>& buffer, std::span<const std::shared_ptr<Image>> sources,
