@@ -72,6 +72,26 @@
 }
 @end
 
+/// Makes `count` images, whatever is asked for.
+@interface CountAllocator : HalfAllocator {
+ @public
+  NSUInteger count;
+}
+@end
+
+@implementation CountAllocator
+- (MPSImageBatch *)imageBatchForCommandBuffer:(id<MTLCommandBuffer>)buffer
+                              imageDescriptor:(MPSImageDescriptor *)descriptor
+                                       kernel:(MPSKernel *)kernel
+                                        count:(NSUInteger)asked {
+  (void)asked;
+  NSMutableArray *batch = count == 0 ? nil : [NSMutableArray array];
+  for (NSUInteger i = 0; i < count; ++i)
+    [batch addObject:[self imageForCommandBuffer:buffer imageDescriptor:descriptor kernel:kernel]];
+  return batch;
+}
+@end
+
 namespace {
 
 const Tensor kX = Tensor::random(1, 5, 7, 8, 1), kY = Tensor::random(1, 5, 7, 8, 2);
@@ -242,6 +262,21 @@ void test_formats() {
   Tensor rounded = rectified(fine);
   for (double &value : rounded.values) value = 2 * static_cast<double>(static_cast<_Float16>(value));
   check_equal("a rounded intermediate image", run_graph(graph_of(last), {{"x", fine}}), rounded, 0);
+}
+
+void test_allocators_of_wrong_batches() {
+  CountAllocator *allocator = [[[CountAllocator alloc] init] autorelease];
+  MPSNNGraph *graph = graph_of(relu(input("x")));
+  [graph setDestinationImageAllocator:allocator];
+  MPSImage *x = [images_for(graph, {{"x", kX}}) objectAtIndex:0];
+  const auto encode = [&] {
+    [graph encodeBatchToCommandBuffer:command_buffer()
+                         sourceImages:[NSArray arrayWithObject:[NSArray arrayWithObjects:x, x, nil]]
+                         sourceStates:nil];
+  };
+  check_raises("an allocator that makes no batch", kArgument, "made 0 images, expected 2", encode);
+  allocator->count = 1;
+  check_raises("an allocator of one image", kArgument, "made 1 images, expected 2", encode);
 }
 
 void test_allocators() {
@@ -509,7 +544,7 @@ void test_dense_block() {
 }  // namespace
 
 int main() {
-  return run_tests({test_inputs, test_refusals, test_results, test_formats, test_allocators, test_read_counts,
+  return run_tests({test_inputs, test_refusals, test_results, test_formats, test_allocators, test_allocators_of_wrong_batches, test_read_counts,
                     test_policies, test_execute_async, test_reload_and_copy, test_command_buffer_in_pieces,
                     test_lifetime, test_residual_block, test_dense_block});
 }

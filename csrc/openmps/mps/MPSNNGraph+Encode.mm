@@ -180,8 +180,16 @@ MPSImageBatch *Encoding::new_images(MPSImageDescriptor *descriptor, id<MPSImageA
     [whole openmps_didRead];  // the images hold it
     return batch;
   }
-  if (count > 1 && [allocator respondsToSelector:@selector(imageBatchForCommandBuffer:imageDescriptor:kernel:count:)])
-    return [allocator imageBatchForCommandBuffer:buffer_ imageDescriptor:descriptor kernel:kernel count:count];
+  if (count > 1 && [allocator respondsToSelector:@selector(imageBatchForCommandBuffer:imageDescriptor:kernel:count:)]) {
+    MPSImageBatch *batch = [allocator imageBatchForCommandBuffer:buffer_
+                                                 imageDescriptor:descriptor
+                                                          kernel:kernel
+                                                           count:count];
+    if ([batch count] != count)
+      raise_for(graph_, @"The imageAllocator of a node, or destinationImageAllocator, made %lu images, expected %lu.",
+                (unsigned long)[batch count], (unsigned long)count);
+    return batch;
+  }
   NSMutableArray *batch = [NSMutableArray arrayWithCapacity:count];
   for (NSUInteger i = 0; i < count; ++i) {
     MPSImage *image = [allocator imageForCommandBuffer:buffer_ imageDescriptor:descriptor kernel:kernel];
