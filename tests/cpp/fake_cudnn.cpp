@@ -477,7 +477,7 @@ void finalize_graph(Object& o) {
     expect(written.insert(result.uid).second, "two operations write one tensor", kDuplicated);
   }
   const Tensor& result = o.graph.result();
-  for (const Operation& each : ops)  // plans wrote beside the result [seen on an H200]
+  for (const Operation& each : ops)  // suspected of writing beside the result
     for (std::size_t i = 0; each.has_b && each.w.extents == result.extents && i < 4; ++i)
       expect(result.extents[i] == 1 || each.w.strides[i] == result.strides[i],
              "an image is added whose strides are not the result's");

@@ -75,7 +75,8 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   graph.y = extents_of(p.dst), graph.y_strides = strides_of(p.dst);
   graph.has_bias = !weights.bias.empty();
   std::vector<OwnKernel> own = own_kernels(call);
-  // Plans with an addend of other strides than the result's wrote beside the result [rows with gaps, on an H200].
+  // On an H200, sums of rows with gaps wrote beside the result. Plans that take the addend's strides for the result's
+  // are suspected.
   const bool adds_apart = p.addend.memory && strides_of(p.addend) != graph.y_strides;
   if (adds_apart && !own.empty()) return "an addend with other strides";
   graph.has_addend = p.addend.memory && !adds_apart;
