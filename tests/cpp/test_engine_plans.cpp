@@ -366,6 +366,79 @@ void test_recomputation() {
   }
 }
 
+/// An engine whose gradients read rectified sums in place of masks.
+class Masking final : public Declining {
+ public:
+  bool masks_by_results() const override { return true; }
+  bool try_run(const Problem& problem) override {
+    if (const auto* const p = std::get_if<BinaryGradientProblem>(&problem)) masks.push_back(p->mask.view.format);
+    return cpu_engine().try_run(problem);
+  }
+  std::vector<Format> masks;
+};
+
+enum class MaskUse : std::uint8_t { gradient, copy_too, result_is_written, bounded_sum };
+
+/// Masks of rectified sums that need no memory, and those that stay.
+void test_masks() {
+  constexpr i64 kSide = 16;
+  const auto list = [&](const std::shared_ptr<Engine>& engine, MaskUse use, const ImageView& src,
+                        const ImageView& out) {
+    const auto image = [&](Format format) {
+      ImageView view = src;
+      view.format = format, view.memory = Memory::lazy(engine, static_cast<std::size_t>(src.size()) * size_of(format));
+      return view;
+    };
+    const ImageView sum = image(Format::float32), mask = image(Format::unorm8), other = image(Format::float32);
+    std::vector<Command> commands;
+    const auto add = [&](Problem problem) { commands.push_back({std::move(problem), ""}); };
+    Arithmetic rectified;
+    rectified.min = 0;
+    if (use == MaskUse::bounded_sum) rectified.max = 1;
+    Neuron tanh;
+    tanh.type = NeuronType::tanh, tanh.a = tanh.b = 1;
+    add(BinaryProblem{{src}, {src}, sum, rectified, mask});
+    add(NeuronProblem{sum, other, tanh});
+    if (use == MaskUse::copy_too) add(CopyProblem{mask, image(Format::float32)});
+    if (use == MaskUse::result_is_written) add(NeuronProblem{other, sum, tanh});
+    BinaryGradientProblem gradient;
+    gradient.diff_dst = {other}, gradient.mask = {mask}, gradient.diff_src = out;
+    add(gradient);
+    return commands;
+  };
+  for (const MaskUse use : {MaskUse::gradient, MaskUse::copy_too, MaskUse::result_is_written, MaskUse::bounded_sum}) {
+    const auto engine = std::make_shared<Masking>();
+    const auto image = [&] {
+      return ImageView{.memory = Memory::lazy(engine, kSide * kSide * kSide * sizeof(float)),
+                       .h = kSide,
+                       .w = kSide,
+                       .c = kSide,
+                       .n_stride = kSide * kSide * kSide,
+                       .h_stride = kSide * kSide,
+                       .w_stride = kSide};
+    };
+    const ImageView src = image(), found = image(), expected = image();
+    Random random(11);
+    for (i64 i = 0; i < src.size(); ++i)
+      reinterpret_cast<float*>(src.memory->data())[i] = i % 5 ? random.real(-1, 1) : 0.0f;
+    const auto plain = list(engine, use, src, expected), commands = list(engine, use, src, found);
+    const auto without = make_plan(*engine, plain, /*fused=*/false),
+               plan = make_plan(*engine, commands, /*fused=*/true);
+    const std::string first_error = execute(*engine, plain, without).sentence;
+    engine->masks.clear();
+    const std::string error = execute(*engine, commands, plan).sentence;
+    report(error.empty() && first_error.empty(), "lists with masks run: %s", error.c_str());
+    report(std::memcmp(found.memory->data(), expected.memory->data(), found.memory->size()) == 0,
+           "gradients are equal whatever masks them: %d", static_cast<int>(use));
+    const bool is_dropped = use == MaskUse::gradient;
+    report(engine->masks == std::vector<Format>{is_dropped ? Format::float32 : Format::unorm8},
+           "the gradient's mask is the sum only if nothing else may read or write them: %d", static_cast<int>(use));
+    if (is_dropped)
+      report(plan->arena_bytes + static_cast<std::size_t>(src.size()) <= without->arena_bytes + 256,
+             "the mask has no memory: %zu, %zu", plan->arena_bytes, without->arena_bytes);
+  }
+}
+
 /// An engine that notes which gradients of convolutions are asked for.
 class Noting final : public Declining {
  public:
@@ -447,5 +520,5 @@ void test_unread_gradients() {
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
                    {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans,
-                    test_recomputation, test_unread_gradients});
+                    test_recomputation, test_masks, test_unread_gradients});
 }

@@ -163,6 +163,7 @@ class CudaEngine final : public Engine {
   bool sums_pixels() const override { return true; }
   bool adds_in_place() const override { return false; }  // cuDNN and cuBLASLt may read the addend late
   bool recomputes() const override { return true; }      // a training step keeps its images until the gradients
+  bool masks_by_results() const override { return true; }
   bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
 
   /// Activations and sums after convolutions, if they have the result's format; pooling after some first layers.

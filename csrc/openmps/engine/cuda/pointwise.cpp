@@ -176,10 +176,10 @@ const char* run_masked_sum_lanes(const Call<MaskedSumProblem>& call) {
     return why_not;
   if (!args.chunks.is_flat) return "gaps between the values";
   const View& mask = args.mask.view;
-  if (mask &&
-      (mask.format != Format::unorm8 || !is_like(args.mask, args.dst) || !is_dense(mask) || mask.data.address % 8 != 0))
+  if (mask && ((mask.format != Format::unorm8 && mask.format != args.dst.format) || !is_like(args.mask, args.dst) ||
+               !is_dense(mask) || mask.data.address % 16 != 0))
     return "a mask of another format, with gaps, or not aligned";
-  // The mask's format is known: the kernel is compiled for that of the other images.
+  // The kernel is compiled for the format of the other images.
   work.launch(pointwise::masked_sum_lanes, args, threads_of(args.chunks),
               {&args.src0.view, &args.src1.view, &args.dst});
   return nullptr;

@@ -54,22 +54,35 @@ class Placer {
 
  private:
   void find_times() {
+    std::vector<bool> is_dropped(slots_.size());
+    const auto use = [&](std::uint32_t block, std::uint32_t at) {
+      Slot& slot = slots_[block];
+      slot.first = std::min(slot.first, at);
+      slot.last = std::max(slot.last, at);
+    };
     for (std::uint32_t at = 0; at < plan_.steps.size(); ++at) {
-      for (const std::uint32_t command : plan_.steps[at].commands) {
+      const Plan::Step& step = plan_.steps[at];
+      for (const std::uint32_t command : step.commands) {
         for (const std::uint32_t block : structure_.uses_of(command)) {
           Slot& slot = slots_[block];
-          if (plan_.steps[at].is_again && is_result(block, command)) slot.gap_after = slot.last, slot.gap_end = at;
-          slot.first = std::min(slot.first, at);
-          slot.last = std::max(slot.last, at);
+          if (step.is_again && is_result(block, command)) slot.gap_after = slot.last, slot.gap_end = at;
+          use(block, at);
         }
       }
+      if (step.drops_mask) is_dropped[block_of(sum_of(step.commands.back()).mask)] = true;
+      if (step.masking != Plan::Step::kNone) use(block_of(sum_of(step.masking).dst), at);
     }
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
       slot_of_.push_back(i);
       const auto& block = structure_.blocks[i];
-      if (block.is_private && block.memory->storage() == engine_.image_storage())
+      if (!is_dropped[i] && block.is_private && block.memory->storage() == engine_.image_storage())
         slots_[i].bytes = (block.memory->size() + kAlignment - 1) / kAlignment * kAlignment;
     }
+  }
+
+  std::uint32_t block_of(const ImageView& view) const { return index_.of(view.memory.get()); }
+  const BinaryProblem& sum_of(std::uint32_t command) const {
+    return std::get<BinaryProblem>(commands_[command].problem);
   }
 
   bool is_result(std::uint32_t block, std::uint32_t command) const {

@@ -22,6 +22,9 @@ struct Plan {
     std::vector<std::uint32_t> commands;
     bool is_again = false;  ///< its result was computed before, and its memory was used for something else since
     bool drops_bias_gradient = false;  ///< because nothing reads it
+    bool drops_mask = false;           ///< because its readers read the result instead
+    static constexpr std::uint32_t kNone = 0xffffffff;
+    std::uint32_t masking = kNone;  ///< the command whose result is read instead of its mask
   };
   struct Placement {
     std::uint32_t block;  ///< index into Structure::blocks

@@ -7,6 +7,7 @@
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/masks.hpp"
 #include "engine/plan/staging.hpp"
 #include "engine/plan/unread.hpp"
 #include "engine/problem/print.hpp"
@@ -22,10 +23,13 @@ bool traces_steps() {
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;
   const Plan::Step& planned = plan_.steps[step];
-  if (planned.commands.size() > 1) return planned_ = fused_problem(commands_, planned);
-  const Problem& problem = commands_[planned.commands.front()].problem;
-  if (!planned.drops_bias_gradient) return problem;
-  return planned_ = without_bias_gradient(problem);
+  const Problem* problem = &commands_[planned.commands.front()].problem;
+  const auto replace = [&](Problem by) { problem = &(planned_ = std::move(by)); };
+  if (planned.commands.size() > 1) replace(fused_problem(commands_, planned));
+  if (planned.drops_bias_gradient) replace(without_bias_gradient(*problem));
+  if (planned.drops_mask) replace(without_mask(*problem));
+  if (planned.masking != Plan::Step::kNone) replace(with_mask(*problem, commands_[planned.masking].problem));
+  return *problem;
 }
 
 std::string Steps::labels(std::size_t step) const {

@@ -284,7 +284,8 @@ MPSCNN_VALUE_KERNEL(masked_sum, MaskedSumArgs) {
   store(args.dst, at, args.mask.view && load(args.mask, at) == 0 ? 0.0f : sum);
 }
 
-/// The same for images without gaps; the mask is unorm8. All loads of a thread are under way before the first is used.
+/// The same for images without gaps; the mask is unorm8, or has the other images' format. All loads of a thread are
+/// under way before the first is used.
 MPSCNN_VALUE_KERNEL(masked_sum_lanes, MaskedSumArgs) {
   const int lanes = lanes_of(args.chunks);
   const Chunk chunk = chunk_of(index, args.chunks, args.dst);
@@ -292,24 +293,30 @@ MPSCNN_VALUE_KERNEL(masked_sum_lanes, MaskedSumArgs) {
   const unsigned char *const from0 = args.src0.view.data.get(), *const from1 = args.src1.view.data.get(),
                              *const mask = args.mask.view.data.get();
   const i64 first = chunk.at.k;
-  const bool is_masked = mask != nullptr;
+  const bool is_masked = mask != nullptr, has_bytes = is_masked && args.mask.view.format == Format::unorm8;
   if (chunk.count < lanes) {
     for (int i = 0; i < chunk.count; ++i) {
       const float sum = args.scale * (load(format_of(args.src0.view), from0, first + i) +
                                       load(format_of(args.src1.view), from1, first + i));
-      store(format, args.dst.data.get(), first + i, is_masked && mask[first + i] == 0 ? 0.0f : sum);
+      const bool is_zero = is_masked && load(has_bytes ? Format::unorm8 : format, mask, first + i) == 0;
+      store(format, args.dst.data.get(), first + i, is_zero ? 0.0f : sum);
     }
     return;
   }
   Words<8> bytes = {{0x01010101u, 0x01010101u}};
-  if (is_masked && lanes == 8)
+  Lanes own = {};
+  if (is_masked && !has_bytes)
+    own = load_lanes(format, mask, first, lanes);
+  else if (has_bytes && lanes == 8)
     bytes = load_words<8>(mask + first);
-  else if (is_masked)
+  else if (has_bytes)
     bytes.word[0] = load_words<4>(mask + first).word[0];
   Lanes sum = load_lanes(format_of(args.src0.view), from0, first, lanes);
   const Lanes other = load_lanes(format_of(args.src1.view), from1, first, lanes);
-  for (int i = 0; i < lanes; ++i)
-    sum.v[i] = bytes.word[i / 4] >> (i % 4 * 8) & 0xffu ? args.scale * (sum.v[i] + other.v[i]) : 0.0f;
+  for (int i = 0; i < lanes; ++i) {
+    const bool passes = is_masked && !has_bytes ? own.v[i] != 0 : (bytes.word[i / 4] >> (i % 4 * 8) & 0xffu) != 0;
+    sum.v[i] = passes ? args.scale * (sum.v[i] + other.v[i]) : 0.0f;
+  }
   store_lanes(format, args.dst.data.get(), first, lanes, sum);
 }
 
