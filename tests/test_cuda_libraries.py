@@ -28,6 +28,7 @@ pytestmark = [
 PRODUCT, CONVOLUTION = "followed 0, relu 0.0 after the sum, float32", "followed 2, relun 0.0 after the sum, float32"
 # Large enough for our own kernels; with a stride, and so no product.
 LARGE, STRIDED = "one chunk of terms, many rows, no sum", "windows: taps of less than a chunk, stride 2, no sum"
+ALIGNED = "windows: another activation, no sum"  # with gaps of whole 16 bytes
 USABLE = ("with workspace", "direct")  # engines for float32
 NO_CUDNN, NO_CUBLASLT = ",".join(USABLE), "algorithms"
 
@@ -36,7 +37,7 @@ NO_CUDNN, NO_CUBLASLT = ",".join(USABLE), "algorithms"
 def large() -> list[row_file.Row]:
     """Return rows for which our own kernels are candidates. The libraries round the bias to float16, too."""
     rows = [*engine_convolution.products(), *engine_convolution.windows()]
-    return [row for row in rows if row.name.removeprefix("Conv ") in (LARGE, STRIDED)]
+    return [row for row in rows if row.name.removeprefix("Conv ") in (LARGE, STRIDED, ALIGNED)]
 
 
 class Ran:
@@ -51,6 +52,7 @@ class Ran:
         self.kernels = {
             name for name, count in re.findall(r"^kernel (\w+) (\d+)$", done.stdout, re.MULTILINE) if int(count) > 0
         }
+        self.refuses = "because it writes between the pixels" in done.stderr
         self.text = done.stdout[-3000:] + done.stderr[-3000:]
 
     def plans(self) -> set[str]:
@@ -111,6 +113,14 @@ def test_one_engine_that_compiles_if_there_is_no_other(tmp_path: Path) -> None:
     ran = compute(tmp_path, CONVOLUTION, fails=NO_CUDNN)
     assert_correct(ran)
     assert ran.plans() == {"compiled", "too large"}
+
+
+def test_a_plan_that_writes_between_pixels_is_not_chosen(tmp_path: Path) -> None:
+    """Plans with workspace keep the gaps."""
+    ran = compute(tmp_path, ALIGNED, fails="gaps")
+    assert_correct(ran)
+    assert ran.refuses
+    assert "d" in saved(tmp_path)
 
 
 @pytest.mark.parametrize("name", [CONVOLUTION, PRODUCT])

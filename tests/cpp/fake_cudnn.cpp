@@ -4,7 +4,7 @@
 //
 // Each heuristic recommends several engines, of which some must not be used: their results are NaN.
 // FAKE_FAILS: words that make calls fail (a name of an engine, "heuristic", "execute", "restore"; "data": plans of
-// gradients by the source).
+// gradients by the source; "gaps": plans without workspace leave gaps between pixels as they are).
 // FAKE_SLOW: "execute" lets every plan take time.
 #include <algorithm>
 #include <array>
@@ -662,6 +662,16 @@ void store(const Tensor& t, void* data, const Floats& from, std::size_t limit) {
   });
 }
 
+/// Store zeros between the pixels, as some plans of cuDNN do [seen on an H200].
+void fill_gaps(const Tensor& t, void* data) {
+  const Values values{data, t.type == kFloat16};
+  for (i64 n = 0; n < t.extents[0]; ++n)
+    for (i64 h = 0; h < t.extents[2]; ++h)
+      for (i64 w = 0; w + 1 < t.extents[3]; ++w)
+        for (i64 k = t.extents[1]; k < t.strides[3]; ++k)
+          values.store(n * t.strides[0] + h * t.strides[2] + w * t.strides[3] + k, 0);
+}
+
 /// Sum the products of a convolution; `sums` has the places of what the operation writes.
 void convolve(const Operation& o, const Floats& a, const Floats& b, double* sums) {
   const auto [n_count, c_count, x_h, x_w] = o.x.extents;
@@ -736,6 +746,8 @@ struct Run {
     if (plan.is_forbidden()) values.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
     const Tensor& result = plan.graph.result();
     store(result, data.at(result.uid), values, limit);
+    if (fails("gaps") && conv.type != kWeights && plan.how().space == Space::none)
+      fill_gaps(result, data.at(result.uid));
   }
 };
 

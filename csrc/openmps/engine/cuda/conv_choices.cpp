@@ -10,6 +10,9 @@
 #include "engine/cuda/compiler.hpp"
 #include "engine/cuda/disk_cache.hpp"
 #include "engine/cuda/graphs.hpp"
+#include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/lanes.hpp"
+#include "engine/cuda/work.hpp"
 #include "engine/failure.hpp"
 #include "engine/shared/implementations.hpp"
 
@@ -224,17 +227,78 @@ void trace(const Choice& choice, float milliseconds, const char* how) {
   std::fprintf(stderr, "mpscnn dispatch: candidate %s: %.4f ms%s\n", name, double{milliseconds}, how);
 }
 
+/// Memory like that of a graph's result that has gaps between its pixels.
+class Gaps {
+ public:
+  static bool has(const ConvGraph& graph) {
+    return graph.kind != ConvGraph::Kind::weights && !is_dense(result_of(graph));
+  }
+
+  Gaps(Work& work, const Tunable& tunable)
+      : work_(work), tunable_(tunable), view_(result_of(tunable.graph)), found_(work.gpu(), sizeof(std::uint32_t)) {
+    const i64 last = view_.offset(view_.n - 1, view_.h - 1, view_.w - 1, 0) + view_.c;
+    result_.emplace(work.gpu(), static_cast<std::size_t>(last + layout::kBehind) * size_of(view_.format));
+    view_.data = {result_->address()};
+  }
+
+  /// Return whether a candidate leaves the gaps as they are: some plans of cuDNN fill them [seen on an H200].
+  bool keeps(const Choice& choice, Address scratch) const {
+    const Driver& driver = work_.gpu().driver();
+    try {
+      work_.fill(result_->address(), layout::kUnwritten, result_->bytes());
+      work_.fill(found_.address(), 0, found_.bytes());
+      tunable_.run_graph(work_, choice, scratch, result_->address());
+      work_.launch(layout::find_writes_between, {view_, {found_.address()}}, view_.n * view_.h * view_.w);
+      work_.synchronize();
+      std::uint32_t found = 0;
+      driver.check(driver.copy_to_host(&found, found_.address(), sizeof found), "cuMemcpyDtoH");
+      return found == 0;
+    } catch (const EngineError& error) {
+      if (error.code() == FailureCode::device_lost) throw;
+      return false;
+    }
+  }
+
+ private:
+  static View result_of(const ConvGraph& graph) {
+    const bool is_data = graph.kind == ConvGraph::Kind::data;
+    const ConvGraph::Extents &extents = is_data ? graph.x : graph.y,
+                             &strides = is_data ? graph.x_strides : graph.y_strides;
+    return {.data = {},
+            .format = graph.format,
+            .n = extents[0],
+            .h = extents[2],
+            .w = extents[3],
+            .c = extents[1],
+            .n_stride = strides[0],
+            .h_stride = strides[2],
+            .w_stride = strides[3]};
+  }
+
+  Work& work_;
+  const Tunable& tunable_;
+  View view_;
+  GpuBlock found_;
+  std::optional<GpuBlock> result_;
+};
+
 std::shared_ptr<const Choice> choose(Work& work, const Tunable& tunable, const std::string& key) {
   const std::vector<Choice> candidates = candidates_for(work, tunable);
   if (candidates.empty()) return nullptr;
   trace_shape(tunable.graph);
   std::size_t bytes = 0;
   for (const Choice& each : candidates) bytes = std::max(bytes, each.workspace_bytes());
-  const Address scratch = work.scratch(tunable.staged + bytes + 1);
+  const GpuBlock own_scratch(work.gpu(), tunable.staged + bytes + 1);  // the stream's grows only to the choices' needs
+  const Address scratch = own_scratch.address();
   const Stopwatch watch(work);
+  std::optional<Gaps> gaps;
+  if (Gaps::has(tunable.graph)) gaps.emplace(work, tunable);
   std::vector<float> times;
-  for (const Choice& each : candidates)
-    times.push_back(coarse_time(work, watch, [&] { tunable.run(work, each, scratch); }));
+  for (const Choice& each : candidates) {
+    const bool may_run = !gaps || !each.own.empty() || gaps->keeps(each, scratch);
+    if (!may_run) trace(each, kNever, ", because it writes between the pixels or fails");
+    times.push_back(may_run ? coarse_time(work, watch, [&] { tunable.run(work, each, scratch); }) : kNever);
+  }
   const float limit = kMayWin * *std::min_element(times.begin(), times.end()) + kEnqueueing;
   const Choice* best = nullptr;
   float least = kNever;
@@ -250,6 +314,7 @@ std::shared_ptr<const Choice> choose(Work& work, const Tunable& tunable, const s
     if (time < least) least = time, best = &each;
   }
   if (!best) return nullptr;
+  work.synchronize();  // own_scratch ends
   auto choice = std::make_shared<Choice>(*best);
   write_cached("plan", disk_key(work.gpu(), key, tunable), choice->saved());
   return choice;
@@ -264,9 +329,19 @@ void Tunable::run(Work& work, const Choice& choice, Address scratch) const {
     throw EngineError(FailureCode::internal, "a convolution has no kernel " + choice.own + ".");
   }
   prepare(scratch);
+  run_at(work, choice, operands(scratch), scratch + staged);
+  if (finish) finish();
+}
+
+void Tunable::run_graph(Work& work, const Choice& choice, Address scratch, Address result) const {
+  prepare(scratch);
   ConvAddresses at = operands(scratch);
+  (graph.kind == ConvGraph::Kind::data ? at.x : at.y) = result;
+  run_at(work, choice, at, scratch + staged);
+}
+
+void Tunable::run_at(Work& work, const Choice& choice, ConvAddresses at, Address workspace) const {
   if (choice.is_turned) at.w = at.turned_w(), std::swap(at.x, at.y);
-  const Address workspace = scratch + staged;
   if (choice.dnn)
     choice.dnn->run(work, at, workspace);
   else if (at.writes_w)
@@ -275,7 +350,6 @@ void Tunable::run(Work& work, const Choice& choice, Address scratch) const {
     choice.product->run(work, {at.y, at.turned_w(), 0, 0, at.x}, workspace);
   else
     choice.product->run(work, {at.x, at.w, at.bias, at.addend, at.y}, workspace);
-  if (finish) finish();
 }
 
 Choices& Choices::all() {
@@ -286,6 +360,7 @@ Choices& Choices::all() {
 std::shared_ptr<const Choice> Choices::of(Work& work, const Tunable& tunable) {
   std::string key = work.gpu().name() + ' ' + tunable.graph.key() + ' ' + std::to_string(tunable.staged);
   if (turned(tunable.graph)) key += " turned";
+  if (Gaps::has(tunable.graph)) key += " gaps";
   if (tunable.finish) key += " finish";
   for (const OwnKernel& kernel : tunable.own) key += std::string(" ") + kernel.name;
   const std::lock_guard lock(mutex_);  // timing on two streams at once would disturb both

@@ -46,6 +46,11 @@ struct Tunable {
   std::vector<OwnKernel> own = {};
 
   void run(Work& work, const Choice& choice, Address scratch) const;
+  /// Compute only the graph, with its result at an address.
+  void run_graph(Work& work, const Choice& choice, Address scratch, Address result) const;
+
+ private:
+  void run_at(Work& work, const Choice& choice, ConvAddresses at, Address workspace) const;
 };
 
 /// The choices of one process.

@@ -61,6 +61,24 @@ MPSCNN_VALUE_KERNEL(gather_pixels, GatherPixelsArgs) {
   args.dst[index] = args.src[at.n * args.n_stride + at.y * args.h_stride + at.x * args.w_stride + at.k];
 }
 
+inline constexpr unsigned char kUnwritten = 0xa5;
+inline constexpr i64 kBehind = 64;  ///< values behind the last pixel that are looked at, too
+
+struct FindWritesArgs {
+  View view;
+  Pointer<std::uint32_t> found;
+};
+/// Set `found` if a byte between two pixels, or behind the last one, is not kUnwritten. One thread per pixel.
+MPSCNN_VALUE_KERNEL(find_writes_between, FindWritesArgs) {
+  const View& view = args.view;
+  const Place at = place_of(index, view.h, view.w, 1), next = place_of(index + 1, view.h, view.w, 1);
+  const i64 own = view.offset(at.n, at.y, at.x, 0) + view.c;
+  const i64 end = next.n < view.n ? view.offset(next.n, next.y, next.x, 0) : own + kBehind;
+  const i64 size = view.format == Format::float16 ? 2 : 4;
+  for (i64 i = own * size; i < end * size; ++i)
+    if (view.data.get()[i] != kUnwritten) args.found[0] = 1;
+}
+
 /// Windows of an image as rows of a matrix.
 struct GatherPatchesArgs {
   View src;            ///< float16 or float32
