@@ -15,10 +15,9 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from rows import row_file
+from rows import engine_convolution, row_file
 from support import ENGINE, only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,8 +47,6 @@ KERNELS = {
 PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp
 ALTERNATIVES = "conv_product conv_windows conv_stem"  # test_cuda_libraries.py runs each of their kernels
 OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
-# Error of rounding a term's factors to float16, as a multiple of RELATIVE of rows/engine_convolution.py.
-ROUNDED = 2.0**-10 / 2e-6
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation
 
@@ -144,34 +141,16 @@ def test_cuda(family: str, tmp_path: Path) -> None:
     assert_launched(kernels_of(family), done)
 
 
-def loosened(row: row_file.Row) -> row_file.Row:
-    """Return the row for libraries, which read weights, bias and source in the format of the result."""
-    scaled = {
-        name: array * np.float32(ROUNDED) if name.startswith("tolerance:") else array
-        for name, array in row.arrays.items()
-    }
-    return row_file.Row(row.name, row.settings, scaled)
-
-
-def float32_alone(rows: list[row_file.Row]) -> list[row_file.Row]:
-    """Return the rows that have results of float32, without their other results."""
-    return [
-        row_file.Row(row.name, {key: value for key, value in row.settings.items() if key != "formats"}, row.arrays)
-        for row in rows
-        if "float16" not in (value for key, value in row.settings.items() if key.startswith("format:"))
-    ]
-
-
 @pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
 def test_cuda_with_libraries(tmp_path: Path) -> None:
     """Every row with the libraries of tests/cpp in place of cuDNN and cuBLASLt. They compute some of them for each
     implementation that asks them, with every kernel that prepares operands."""
     small = [row for row in rows_of("engine_convolution") if is_small(row)]
-    rows = float32_alone(small) + [loosened(row) for row in small]
+    rows = engine_convolution.for_libraries(small)
     done = run(tmp_path / "rows", rows, "cuda-host", **libraries(tmp_path), MPSCNN_TRACE="dispatch", FAKE_TRACE="1")
     assert done.returncode == 0, done.stdout[-4000:]
     # Weights that a step of training rounds have no rows: cpp_engine_values reads them.
-    assert_launched(set(kernels_in(OF_LIBRARIES)) - {"round_weights"}, done)
+    assert_launched(set(kernels_in(OF_LIBRARIES)) - {"arrange_many"}, done)
     sources = "".join(path.read_text() for path in (ROOT / "csrc/openmps/engine/cuda").glob("*.cpp"))
     names = set(re.findall(r'\{"(cuda_\w+_tuned)", ', sources))
     assert len(names) >= 3

@@ -475,6 +475,27 @@ FOLLOWED = [
 ]
 
 
+def for_libraries(rows: list[Row]) -> list[Row]:
+    """Return the rows for libraries, which read weights, bias and source in the format of the result: those of float32
+    as they are, and all of them with the error of rounding a term's factors to float16.
+    """
+    single = [
+        Row(row.name, {key: value for key, value in row.settings.items() if key != "formats"}, row.arrays)
+        for row in rows
+        if "float16" not in (value for key, value in row.settings.items() if key.startswith("format:"))
+    ]
+    factor = np.float32(2.0**-10 / RELATIVE)
+    loosened = [
+        Row(
+            row.name,
+            row.settings,
+            {key: value * factor if key.startswith("tolerance:") else value for key, value in row.arrays.items()},
+        )
+        for row in rows
+    ]
+    return single + loosened
+
+
 def followed() -> Iterator[Row]:
     """Yield rows with all orders of bias, activation, sum and activation, and of unequal paddings."""
     for shape, (n, h, w, c, out, kernel, stride, dilation, groups) in enumerate(FOLLOWED):

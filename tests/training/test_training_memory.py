@@ -95,7 +95,7 @@ def test_batches_of_many_sizes() -> None:
             trainer.step(random((images, *SHAPE[1:])), np.arange(images) % 4)
         trainer.wait()
 
-    sizes(1, 40)
+    sizes(1, 60)
     trainer._labels.clear()
     before = settled()
     sizes(20, 60)
