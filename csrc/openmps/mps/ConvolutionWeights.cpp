@@ -90,16 +90,18 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
   }
 }
 
-std::shared_ptr<const ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept {
+std::shared_ptr<const ConvWeights> weights_to_fill(const std::shared_ptr<const ConvWeights> &like,
+                                                   bool has_bias) noexcept {
   try {
     auto weights = std::make_shared<ConvWeights>();
-    weights->out_channels = like.out_channels;
-    weights->kernel_h = like.kernel_h;
-    weights->kernel_w = like.kernel_w;
-    weights->in_channels_per_group = like.in_channels_per_group;
-    weights->groups = like.groups;
-    weights->values = Floats::await(like.values.size());
-    if (has_bias) weights->bias = Floats::await(static_cast<std::size_t>(like.out_channels));
+    weights->out_channels = like->out_channels;
+    weights->kernel_h = like->kernel_h;
+    weights->kernel_w = like->kernel_w;
+    weights->in_channels_per_group = like->in_channels_per_group;
+    weights->groups = like->groups;
+    weights->replaced = like;
+    weights->values = Floats::await(like->values.size());
+    if (has_bias) weights->bias = Floats::await(static_cast<std::size_t>(like->out_channels));
     return weights;
   } catch (const std::exception &) {
     return nullptr;

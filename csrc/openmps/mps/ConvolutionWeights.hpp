@@ -49,8 +49,10 @@ struct WeightBuffers {
   std::size_t weights_offset = 0, biases_offset = 0;
 };
 
-/// Return weights of `like`'s shape that a LoadWeightsProblem has to fill; null if there is no memory.
-std::shared_ptr<const ConvWeights> weights_to_fill(const ConvWeights &like, bool has_bias) noexcept;
+/// Return weights of `like`'s shape, which they replace and a LoadWeightsProblem has to fill; null if there is no
+/// memory.
+std::shared_ptr<const ConvWeights> weights_to_fill(const std::shared_ptr<const ConvWeights> &like,
+                                                   bool has_bias) noexcept;
 void store_weights(const ConvWeights &weights, const WeightBuffers &buffers);
 
 }  // namespace openmps

@@ -66,7 +66,7 @@ void reload_weights(ConvolutionState &state, id<MTLCommandBuffer> buffer,
   if (auto weights = just_loaded(recorder, *state.weights, buffers, round_to_half)) {
     state.weights = std::move(weights);
   } else {
-    const std::shared_ptr<const ConvWeights> made = weights_to_fill(*state.weights, buffers.biases != nullptr);
+    const std::shared_ptr<const ConvWeights> made = weights_to_fill(state.weights, buffers.biases != nullptr);
     if (!made) raise_memory(@"%s: There is not enough memory for the weights.", state.title.c_str());
     recorder.append(LoadWeightsProblem{.values = {buffers.weights, buffers.weights_offset},
                                        .bias = {buffers.biases, buffers.biases_offset},

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/conv_weights.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/kernels/conv_product.hpp"
 #include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/many_copies.hpp"
 #include "engine/failure.hpp"
 
 namespace openmps::cuda {
@@ -29,12 +33,13 @@ std::unique_ptr<GpuBlock> copied(Gpu& gpu, const T* values, std::size_t count) {
 /// A block that a stream fills. Other threads wait for it before they use it.
 class GpuWeights::Copy {
  public:
-  Copy(Gpu& gpu, std::unique_ptr<GpuBlock> block, Stream stream)
-      : gpu_(gpu), block_(std::move(block)), stream_(stream) {
-    if (!stream_) return;  // it is filled
+  /// `is_enqueued`: the stream's work fills the block; otherwise call enqueued() when it does. No stream: it is filled.
+  Copy(Gpu& gpu, std::unique_ptr<GpuBlock> block, Stream stream, bool is_enqueued = true)
+      : gpu_(gpu), block_(std::move(block)), stream_(stream), is_enqueued_(is_enqueued) {
+    if (!stream_) return;
     const Driver& driver = gpu_.driver();
     driver.check(driver.create_event(&filled_, kPlainEvent), "cuEventCreate");
-    driver.check(driver.record_event(filled_, stream_), "cuEventRecord");
+    if (is_enqueued) driver.check(driver.record_event(filled_, stream_), "cuEventRecord");
   }
   ~Copy() {
     if (filled_) gpu_.driver().destroy_event(filled_);
@@ -43,10 +48,16 @@ class GpuWeights::Copy {
   Copy& operator=(const Copy&) = delete;
 
   Address address() const { return block_->address(); }
+  void enqueued() noexcept {
+    gpu_.driver().record_event(filled_, stream_);  // fails only if the context is lost: whoever waits then sees that
+    is_enqueued_ = true;
+    is_enqueued_.notify_all();
+  }
   /// Wait for the block, unless `stream` fills it.
   void wait(Stream stream) const {
-    if (filled_ && stream != stream_)
-      gpu_.driver().check(gpu_.driver().synchronize_event(filled_), "cuEventSynchronize");
+    if (!filled_ || stream == stream_) return;
+    is_enqueued_.wait(false);
+    gpu_.driver().check(gpu_.driver().synchronize_event(filled_), "cuEventSynchronize");
   }
   void download(float* to, std::size_t count) const {
     const Driver& driver = gpu_.current();
@@ -59,6 +70,7 @@ class GpuWeights::Copy {
   const std::unique_ptr<GpuBlock> block_;
   const Stream stream_;
   Event filled_ = nullptr;
+  std::atomic<bool> is_enqueued_;
 };
 
 GpuWeights& GpuWeights::of(Gpu& gpu, const ConvWeights& weights) {
@@ -73,57 +85,64 @@ GpuWeights::Key GpuWeights::key_of_values(const ConvWeights& weights) {
   return {Form::weights, weights.in_channels_per_group, Format::float32};
 }
 
+layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, const Key& key) {
+  const i64 inputs = weights.in_channels_per_group, taps = weights.kernel_h * weights.kernel_w;
+  const i64 outputs = weights.out_channels, of_group = outputs / weights.groups;
+  layout::ArrangeWeightsArgs args{.from = {}, .to = {}, .format = key.format};
+  switch (key.form) {
+    case Form::weights:
+      args.values = taps * outputs * key.channels;
+      args.extents = {1, 1, key.channels}, args.known = inputs, args.strides = {inputs, 0, 0, 1};
+      break;
+    case Form::outputs_last:
+      args.values = taps * outputs * inputs;
+      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {1, 0, 0, taps * inputs};
+      break;
+    case Form::transposed:
+      args.values = taps * outputs * inputs;
+      args.extents = {inputs, taps, of_group}, args.known = of_group;
+      args.first = (taps - 1) * inputs, args.strides = {of_group * taps * inputs, 1, -inputs, taps * inputs};
+      break;
+    case Form::bias:
+      args.values = outputs;
+      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {0, 0, 0, 1};
+      break;
+    case Form::packed:
+    case Form::packed_shifted: break;  // another kernel's
+  }
+  return args;
+}
+
 /// Fill a copy on the calling thread's stream from float32 values in the order of ConvWeights.
 std::shared_ptr<GpuWeights::Copy> GpuWeights::made(Work& work, const ConvWeights& weights, const Key& key,
                                                    Address from) {
-  const i64 inputs = weights.in_channels_per_group, taps = weights.kernel_h * weights.kernel_w;
-  const i64 outputs = weights.out_channels, of_group = outputs / weights.groups;
-  if (key.form == Form::packed || key.form == Form::packed_shifted) {
+  if (key.is_packed()) {
     const auto divided_up = [](i64 a, i64 b) { return (a + b - 1) / b; };
     product::PackWeightsArgs args{.from = {from},
                                   .to = {},
-                                  .outputs = outputs,
+                                  .outputs = weights.out_channels,
                                   .rows = weights.kernel_h,
-                                  .own = weights.kernel_w * inputs,
+                                  .own = weights.kernel_w * weights.in_channels_per_group,
                                   .row_terms = key.channels,
                                   .before = key.form == Form::packed_shifted ? 1 : 0,
                                   .chunks = divided_up(weights.kernel_h * key.channels, product::kTerms)};
-    const i64 vectors = divided_up(outputs, product::kOutputs) * args.chunks * product::kColumnTiles * 32;
+    const i64 vectors = divided_up(weights.out_channels, product::kOutputs) * args.chunks * product::kColumnTiles * 32;
     auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(vectors) * sizeof(product::Halves8));
     args.to = {block->address()};
     work.launch(product::pack_weights, args, vectors);
     return std::make_shared<Copy>(gpu_, std::move(block), work.stream());
   }
-  layout::ArrangeWeightsArgs args{.from = {from}, .to = {}, .format = key.format};
-  i64 count = taps * outputs * inputs;
-  switch (key.form) {
-    case Form::weights:
-      args.extents = {1, 1, key.channels}, args.known = inputs, args.strides = {inputs, 0, 0, 1};
-      count = taps * outputs * key.channels;
-      break;
-    case Form::outputs_last:
-      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {1, 0, 0, taps * inputs};
-      break;
-    case Form::transposed:
-      args.extents = {inputs, taps, of_group}, args.known = of_group;
-      args.first = (taps - 1) * inputs, args.strides = {of_group * taps * inputs, 1, -inputs, taps * inputs};
-      break;
-    case Form::bias:
-      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {0, 0, 0, 1};
-      count = outputs;
-      break;
-    case Form::packed:
-    case Form::packed_shifted: break;  // above
-  }
-  auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(count) * size_of(key.format));
-  args.to = {block->address()};
-  work.launch(layout::arrange_weights, args, count);
+  layout::ArrangeWeightsArgs args = arrangement(weights, key);
+  auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(args.values) * size_of(key.format));
+  args.from = {from}, args.to = {block->address()};
+  work.launch(layout::arrange_weights, args, args.values);
   return std::make_shared<Copy>(gpu_, std::move(block), work.stream());
 }
 
 Address GpuWeights::copy(const ConvWeights& weights, const Key& key) {
   Work& work = gpu_.work();
   const std::lock_guard lock(mutex_);
+  asked_.insert(key);
   std::shared_ptr<Copy>& result = copies_[key];
   if (result) {
     result->wait(work.stream());
@@ -149,20 +168,35 @@ Address GpuWeights::copy(const ConvWeights& weights, const Key& key) {
 void GpuWeights::load(const ConvWeights& weights, Pointer<const float> values, Pointer<const float> bias,
                       bool round_to_half) {
   Work& work = gpu_.work();
+  const Key of_values = key_of_values(weights), of_bias{Form::bias, 0, Format::float32};
+  std::set<Key> keys{of_values};
+  if (!weights.bias.empty()) keys.insert(of_bias);
+  if (const auto replaced = weights.replaced.lock()) {  // which will be asked for, too
+    GpuWeights& other = of(gpu_, *replaced);
+    const std::lock_guard lock(other.mutex_);
+    std::copy_if(other.asked_.begin(), other.asked_.end(), std::inserter(keys, keys.end()),
+                 [&](const Key& key) { return !key.is_packed() && (key.form != Form::bias || bias); });
+  }
   const std::lock_guard lock(mutex_);
-  const auto take = [&](const Key& key, const Floats& floats, Address from, bool rounds) {
-    const std::size_t count = floats.size();
-    auto block = std::make_unique<GpuBlock>(gpu_, count * sizeof(float));
-    if (rounds)
-      work.launch(layout::round_weights, {{from}, {block->address()}}, static_cast<i64>(count));
-    else
-      work.copy(block->address(), from, count * sizeof(float));
-    const auto copy = std::make_shared<Copy>(gpu_, std::move(block), work.stream());
+  for (const Key& key : keys) {
+    const bool is_bias = key.form == Form::bias;
+    layout::ArrangeWeightsArgs args = arrangement(weights, key);
+    auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(args.values) * size_of(key.format));
+    args.from = is_bias ? bias : values, args.to = {block->address()}, args.rounds = round_to_half && !is_bias;
+    const Span from{args.from.address, (is_bias ? weights.bias : weights.values).size() * sizeof(float)},
+        to{block->address(), block->bytes()};
+    const auto copy = std::make_shared<Copy>(gpu_, std::move(block), work.stream(), /*is_enqueued=*/false);
     copies_[key] = copy;
-    floats.leave([copy, count](float* to) { copy->download(to, count); });
-  };
-  take(key_of_values(weights), weights.values, values.address, round_to_half);
-  if (!weights.bias.empty()) take({Form::bias, 0, Format::float32}, weights.bias, bias.address, false);
+    ManyCopies::add(work, from, to, [&](ManyCopies& many) {
+      many.arrange(args);
+      many.then([copy] { copy->enqueued(); });
+    });
+    const auto leave = [&](const Floats& floats) {
+      floats.leave([copy, count = floats.size()](float* host) { copy->download(host, count); });
+    };
+    if (key == of_values) leave(weights.values);
+    if (key == of_bias) leave(weights.bias);
+  }
 }
 
 Pointer<const float> GpuWeights::values(const ConvWeights& weights) { return {copy(weights, key_of_values(weights))}; }

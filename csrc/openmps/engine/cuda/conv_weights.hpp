@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "engine/cuda/gpu.hpp"
 #include "engine/cuda/kernels/device.hpp"
+#include "engine/cuda/kernels/layout.hpp"
 #include "engine/problem/conv.hpp"
 
 namespace openmps::cuda {
@@ -23,7 +25,8 @@ class GpuWeights {
 
   explicit GpuWeights(Gpu& gpu) : gpu_(gpu) {}
 
-  /// Take the weights from memory of the GPU; they are copied to the host only if it reads them.
+  /// Take the weights from memory of the GPU, in all forms for which someone has asked of those that they replace. They
+  /// are copied to the host only if it reads them.
   void load(const ConvWeights& weights, Pointer<const float> values, Pointer<const float> bias, bool round_to_half);
 
   /// [O][kH][kW][I / groups], as in ConvWeights::values.
@@ -50,16 +53,20 @@ class GpuWeights {
     std::int64_t channels;  ///< of a pixel of Form::weights; terms of a row of packed ones; otherwise 0
     Format format;
     auto operator<=>(const Key&) const = default;
+    bool is_packed() const { return form == Form::packed || form == Form::packed_shifted; }
   };
   class Copy;
 
   Address copy(const ConvWeights& weights, const Key& key);
   std::shared_ptr<Copy> made(Work& work, const ConvWeights& weights, const Key& key, Address from);
+  /// How a form that is not packed is made of the values or the bias; without addresses.
+  static layout::ArrangeWeightsArgs arrangement(const ConvWeights& weights, const Key& key);
   static Key key_of_values(const ConvWeights& weights);
 
   Gpu& gpu_;
-  std::mutex mutex_;  ///< guards the copies
+  std::mutex mutex_;  ///< guards the following
   std::map<Key, std::shared_ptr<Copy>> copies_;
+  std::set<Key> asked_;  ///< for which someone asked
 };
 
 /// Return a copy on the GPU of words that never change; it lives until they do not.

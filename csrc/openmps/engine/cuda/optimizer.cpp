@@ -138,7 +138,8 @@ const ImplementationNames kOptimizerNames(kOptimizers);
 }  // namespace
 
 bool may_gather(const Problem& problem) {
-  return std::holds_alternative<OptimizeProblem>(problem) || std::holds_alternative<BufferCopyProblem>(problem);
+  return std::holds_alternative<OptimizeProblem>(problem) || std::holds_alternative<BufferCopyProblem>(problem) ||
+         std::holds_alternative<LoadWeightsProblem>(problem);
 }
 
 bool solve(const OptimizeProblem& problem, Work& work) {

@@ -7,6 +7,7 @@
 
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/lanes.hpp"
+#include "engine/cuda/many_copies.hpp"
 #include "engine/shared/dropout.hpp"
 #include "engine/shared/strided.hpp"
 
@@ -267,54 +268,16 @@ constexpr Implementation<Call<CopyProblem>> kCopies[] = {
     {"cuda_copy_bytes", run_copy_bytes}, {"cuda_copy_lanes", run_copy_lanes}, {"cuda_copy", run_copy}};
 const ImplementationNames kCopyNames(kCopies);
 
-/// Small copies, none of which reads or writes memory that another one writes.
-class ManyCopies final : public Gathered {
- public:
-  using Range = pointwise::CopyManyArgs::Range;
-
-  bool can_add(const Range& range) const {
-    const auto meet = [](std::uint64_t a, i64 a_words, std::uint64_t b, i64 b_words) {
-      return a < b + 4 * static_cast<std::uint64_t>(b_words) && b < a + 4 * static_cast<std::uint64_t>(a_words);
-    };
-    return args_.count < pointwise::CopyManyArgs::kMost &&
-           std::none_of(
-               args_.ranges, args_.ranges + args_.count,
-               [&](const Range& known) {
-                 return meet(known.to.address, known.words, range.to.address, range.words) ||
-                        meet(known.to.address, known.words, range.from.address, range.words) ||
-                        meet(known.from.address, known.words, range.to.address, range.words);
-               });
-  }
-  void add(Range range) {
-    const i64 blocks = (range.words + pointwise::CopyManyArgs::kWords - 1) / pointwise::CopyManyArgs::kWords;
-    range.end = blocks + (args_.count > 0 ? args_.ranges[args_.count - 1].end : 0);
-    args_.ranges[args_.count++] = range;
-  }
-  void launch(Work& work) override { work.launch(pointwise::copy_many, args_, args_.ranges[args_.count - 1].end); }
-
- private:
-  pointwise::CopyManyArgs args_{};
-};
-
 const char* run_buffer_copies(const Call<BufferCopyProblem>& call) {
   constexpr std::size_t kMostBytes = 64 << 10;
   const auto& [p, work] = call;
   if (!work.gathers()) return "no list of commands";
   if (p.bytes == 0 || p.bytes > kMostBytes) return "nothing, or many bytes";
-  const ManyCopies::Range range{
-      {work.address(*p.src) + p.src_offset}, {work.address(*p.dst) + p.dst_offset}, static_cast<i64>(p.bytes / 4), 0};
-  if ((range.from.address | range.to.address | p.bytes) % 4) return "no whole words";
-  const bool overlap =
-      range.from.address < range.to.address + p.bytes && range.to.address < range.from.address + p.bytes;
-  if (overlap) return "the ranges overlap";
-  auto* many = dynamic_cast<ManyCopies*>(work.gathered().get());
-  if (!many || !many->can_add(range)) {
-    work.launch_gathered();
-    auto made = std::make_unique<ManyCopies>();
-    many = made.get();
-    work.gathered() = std::move(made);
-  }
-  many->add(range);
+  const Span from{work.address(*p.src) + p.src_offset, p.bytes}, to{work.address(*p.dst) + p.dst_offset, p.bytes};
+  if ((from.first | to.first | p.bytes) % 4) return "no whole words";
+  if (from.meets(to)) return "the ranges overlap";
+  ManyCopies::add(work, from, to,
+                  [&](ManyCopies& many) { many.copy({{from.first}, {to.first}, static_cast<i64>(p.bytes / 4), 0}); });
   return nullptr;
 }
 

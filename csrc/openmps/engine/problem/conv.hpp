@@ -78,6 +78,9 @@ struct ConvWeights {
   Floats values;  ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
   Floats bias;    ///< O values, or empty for none
 
+  /// The weights that these replace. Engines prepare what was derived from them.
+  std::weak_ptr<const ConvWeights> replaced;
+
   /// Data that an engine derives from the weights (packed copies, compiled primitives), by the engine's keys; destroyed
   /// with the weights.
   struct Cache {

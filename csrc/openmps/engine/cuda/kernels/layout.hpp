@@ -148,24 +148,43 @@ struct ArrangeWeightsArgs {
   Pointer<const float> from;
   Pointer<unsigned char> to;
   Format format;     ///< of `to`
+  bool rounds;       ///< to float16 first
+  i64 values;        ///< of `to`
   Extents3 extents;  ///< of `to`, [a][b][c][d]
   i64 known;         ///< values along d that `from` has; the others become 0
   i64 first;         ///< index of value (0, 0, 0, 0) in `from`
   Strides4 strides;  ///< of `from`
 };
-MPSCNN_VALUE_KERNEL(arrange_weights, ArrangeWeightsArgs) {
+MPSCNN_HOST_DEVICE void arrange_weight(const ArrangeWeightsArgs& args, i64 index) {
   const Place at = place_of(index, args.extents.b, args.extents.c, args.extents.d);
   const Strides4& s = args.strides;
-  store(args.format, args.to.get(), index,
-        at.k < args.known ? args.from[args.first + at.n * s.a + at.y * s.b + at.x * s.c + at.k * s.d] : 0.0f);
+  float value = at.k < args.known ? args.from[args.first + at.n * s.a + at.y * s.b + at.x * s.c + at.k * s.d] : 0.0f;
+  if (args.rounds) value = half_value(half_bits(value));
+  store(args.format, args.to.get(), index, value);
 }
+MPSCNN_VALUE_KERNEL(arrange_weights, ArrangeWeightsArgs) { arrange_weight(args, index); }
 
-struct RoundWeightsArgs {
-  Pointer<const float> from;
-  Pointer<float> to;
+/// Several arrangements in one launch.
+struct ArrangeManyArgs {
+  static constexpr int kMost = 34;              ///< arguments of a kernel have at most 4 KB
+  static constexpr i64 kValues = 8 * kThreads;  ///< of a block
+  struct Part {
+    ArrangeWeightsArgs args;
+    i64 end;  ///< blocks of this one and of those before it
+  };
+  int count;
+  Part parts[kMost];
 };
-/// Round to float16, and back.
-MPSCNN_VALUE_KERNEL(round_weights, RoundWeightsArgs) { args.to[index] = half_value(half_bits(args.from[index])); }
+static_assert(sizeof(ArrangeManyArgs) <= 4096 - sizeof(i64));
+MPSCNN_BLOCK_KERNEL(arrange_many, ArrangeManyArgs) {
+  int which = 0;
+  while (index >= args.parts[which].end) ++which;
+  const ArrangeManyArgs::Part& mine = args.parts[which];
+  const i64 first = (index - (which > 0 ? args.parts[which - 1].end : 0)) * ArrangeManyArgs::kValues;
+  const i64 rest = mine.args.values - first;
+  block.for_each(rest < ArrangeManyArgs::kValues ? rest : ArrangeManyArgs::kValues,
+                 [&](i64 i) { arrange_weight(mine.args, first + i); });
+}
 
 struct AddGradientArgs {
   Pointer<unsigned char> from;

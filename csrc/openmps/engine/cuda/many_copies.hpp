@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small copies and arrangements of weights that wait for more, so that few launches compute them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/kernels/pointwise.hpp"
+#include "engine/cuda/work.hpp"
+
+namespace openmps::cuda {
+
+/// Bytes of memory.
+struct Span {
+  Address first;
+  std::size_t bytes;
+
+  bool meets(const Span& other) const { return first < other.first + other.bytes && other.first < first + bytes; }
+};
+
+/// Copies of which none reads or writes memory that another one writes.
+class ManyCopies final : public Gathered {
+ public:
+  /// Pass the copies that wait to `add`, if one that reads and writes those spans can be among them; otherwise launch
+  /// what waits and pass new ones. Without gathering, launch them at once.
+  static void add(Work& work, const Span& from, const Span& to, const std::function<void(ManyCopies&)>& add);
+
+  ManyCopies() = default;
+  /// Calls what then() was given: the copies have been enqueued, or have failed.
+  ~ManyCopies() override;
+  ManyCopies(const ManyCopies&) = delete;
+  ManyCopies& operator=(const ManyCopies&) = delete;
+
+  void copy(const pointwise::CopyManyArgs::Range& range) { ranges_.push_back(range); }
+  void arrange(const layout::ArrangeWeightsArgs& args) { parts_.push_back({args, 0}); }
+  /// `enqueued` may not throw.
+  void then(std::function<void()> enqueued) { then_.push_back(std::move(enqueued)); }
+
+  void launch(Work& work) override;
+
+ private:
+  bool can_add(const Span& from, const Span& to) const;
+
+  std::vector<Span> reads_, writes_;
+  std::vector<pointwise::CopyManyArgs::Range> ranges_;
+  std::vector<layout::ArrangeManyArgs::Part> parts_;
+  std::vector<std::function<void()>> then_;
+};
+
+}  // namespace openmps::cuda
