@@ -279,3 +279,63 @@ def test_exponentials_of_vectors(kind: str, dtype: str, fast_math: bool) -> None
     finite = np.isfinite(rounded)
     step = np.spacing(np.abs(rounded[finite]))
     assert np.all(np.abs(got[finite].astype(np.float64) - expected[finite]) <= 0.51 * step)
+
+
+SAMPLED = (
+    HEAD
+    + """
+kernel void resize(texture2d<float> x [[texture(0)]], texture2d<float, access::write> y [[texture(1)]],
+                   sampler s [[sampler(0)]], constant float2& shift [[buffer(0)]],
+                   uint2 gid [[thread_position_in_grid]]) {
+    y.write(x.sample(s, (float2(gid) + 0.5) / float2(y.get_width(), y.get_height()) + shift), gid);
+}
+"""
+)
+
+
+def doubled(x: np.ndarray) -> np.ndarray:
+    """Twice the height and width, linear between the centers of pixels."""
+    for axis in (1, 2):
+        at = np.clip((np.arange(2 * x.shape[axis]) - 0.5) / 2, 0, x.shape[axis] - 1)
+        left = np.floor(at).astype(int)
+        right = np.minimum(left + 1, x.shape[axis] - 1)
+        part = (at - left).reshape([-1 if i == axis else 1 for i in range(4)])
+        x = x.take(left, axis) * (1 - part) + x.take(right, axis) * part
+    return x
+
+
+def test_samplers() -> None:
+    """A sampler is a dict with the words that the language has for its options."""
+    f = mpscnn.metal_function(SAMPLED, "resize")
+    assert [(one.name, one.kind, one.index) for one in f.arguments][-1] == ("s", "sampler", 0)
+    x, none = random((1, 4, 3, 4)), np.zeros(2, np.float32)
+    y = f(x, none, {"filter": "linear"}, out_shape=(1, 8, 6, 4))
+    np.testing.assert_allclose(y, doubled(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(f(x, none, s={}, out_shape=(1, 8, 6, 4)), x.repeat(2, 1).repeat(2, 2))
+    shift = np.float32([1 / 3, -1 / 4])  # one pixel to the right, one up
+    np.testing.assert_array_equal(f(x, shift, {"address": "repeat"}), np.roll(x, (1, -1), (1, 2)))
+    shifted = f(x, shift, {"s_address": "clamp_to_zero", "address": "repeat"})
+    np.testing.assert_array_equal(shifted[:, :, 2], 0)
+    np.testing.assert_array_equal(shifted[:, :, :2], np.roll(x, 1, 1)[:, :, 1:])
+    white = f(x, shift, {"address": "clamp_to_border", "border_color": "opaque_white"})
+    np.testing.assert_array_equal(white[:, 0], 1)
+    pixels = f(x, none, {"coord": "pixel", "filter": "nearest"}, out_shape=(1, 2, 2, 4))
+    np.testing.assert_array_equal(pixels, np.broadcast_to(x[:, :1, :1], (1, 2, 2, 4)))
+    for wrong, error, message in [
+        (3, TypeError, r"^resize: s \(int\) is not a dict of a sampler's options\.$"),
+        ({"mip": "linear"}, ValueError, r'^resize: s: "mip" is not an option of a sampler \(coord, filter, '),
+        ({"filter": "cubic"}, ValueError, r'^resize: s: filter \("cubic"\) is not one of "nearest", "linear"\.$'),
+        ({"coord": "pixel", "address": "repeat"}, ValueError, r'coord \("pixel"\) does not go with an address'),
+    ]:
+        with pytest.raises(error, match=message):
+            f(x, none, wrong)
+
+
+def test_sampler_of_a_layer() -> None:
+    f = mpscnn.metal_function(SAMPLED, "resize")
+    graph = mpscnn.Graph()
+    options = {"shift": np.zeros(2, np.float32), "s": {"filter": "linear"}}
+    y = graph.add(f, graph.input("x", channels=4), out_shape=lambda x: (x[0], 2 * x[1], 2 * x[2], 4), **options)
+    graph.output(y, "y")
+    x = random((3, 4, 3, 4))
+    np.testing.assert_allclose(mpscnn.Network(graph)(x), doubled(x), rtol=1e-5, atol=1e-6)

@@ -49,6 +49,7 @@ class Call:
     bytes_: dict[int, Array] = field(default_factory=dict)
     offsets: dict[int, int] = field(default_factory=dict)
     memory: dict[int, int] = field(default_factory=dict)
+    samplers: dict[int, dict[str, int]] = field(default_factory=dict)
     constants: list[tuple[int, str, Array]] | None = None
     macros: dict[str, str] = field(default_factory=dict)
     fast_math: bool = True
@@ -83,6 +84,7 @@ def start(call: Call, folder: Path, **environment: str) -> subprocess.CompletedP
             for i, a in call.buffers.items()
         ],
         "bytes": [{"index": i, "file": keep(f"bytes{i}", a)} for i, a in call.bytes_.items()],
+        "samplers": [{"index": i, "filter": 0, "normalized": 1} | each for i, each in call.samplers.items()],
         "memory": [{"index": i, "length": length} for i, length in call.memory.items()],
     }
     job |= {"groups": call.groups} if call.groups else {"threads": call.threads}
@@ -267,27 +269,33 @@ def index(mode: str, i: Array, n: int) -> tuple[Array, Array]:
         return np.clip(i, 0, n - 1), np.ones(i.shape, bool)
     if mode == "repeat":
         return i % n, np.ones(i.shape, bool)
+    if mode == "mirrored once":
+        return np.clip(np.where(i < 0, -1 - i, i), 0, n - 1), np.ones(i.shape, bool)
     if mode == "mirrored":
         j = i % (2 * n)
         return np.where(j < n, j, 2 * n - 1 - j), np.ones(i.shape, bool)
     return np.clip(i, 0, n - 1), (i >= 0) & (i < n)
 
 
-def texels(image: Array, mode: str, y: Array, x: Array) -> Array:
-    (i, row), (j, column) = index(mode, y, image.shape[0]), index(mode, x, image.shape[1])
-    return np.where((row & column)[:, None], image[i, j], 0)
+def texels(image: Array, modes: tuple[str, str], y: Array, x: Array, border: Any = 0) -> Array:
+    (i, row), (j, column) = index(modes[0], y, image.shape[0]), index(modes[1], x, image.shape[1])
+    return np.where((row & column)[:, None], image[i, j], border)
 
 
-def sampled(image: Array, at: Array, mode: str, linear: bool, normalized: bool) -> Array:
+def sampled(
+    image: Array, at: Array, mode: str | tuple[str, str], linear: bool, normalized: bool, border: Any = 0
+) -> Array:
+    """Sample at (x, y) with an address mode, or those of rows and of columns."""
+    modes = (mode, mode) if isinstance(mode, str) else mode
     at = at.astype(np.float64) * ([image.shape[1], image.shape[0]] if normalized else 1)
     if not linear:
         i = np.floor(at).astype(int)
-        return texels(image, mode, i[:, 1], i[:, 0])
+        return texels(image, modes, i[:, 1], i[:, 0], border)
     first = np.floor(at - 0.5).astype(int)
     u, v = (at - 0.5 - first).T[:, :, None]
     x, y = first.T
-    upper = texels(image, mode, y, x) * (1 - u) + texels(image, mode, y, x + 1) * u
-    lower = texels(image, mode, y + 1, x) * (1 - u) + texels(image, mode, y + 1, x + 1) * u
+    upper = texels(image, modes, y, x, border) * (1 - u) + texels(image, modes, y, x + 1, border) * u
+    lower = texels(image, modes, y + 1, x, border) * (1 - u) + texels(image, modes, y + 1, x + 1, border) * u
     result: Array = upper * (1 - v) + lower * v
     return result
 
@@ -310,6 +318,31 @@ def test_samplers(name: str, mode: str, linear: bool, normalized: bool, tmp_path
     call = Call("samplers.metal", name, threads=(200, 1, 1), group=(64, 1, 1), textures={0: image})
     call.buffers = {0: at, 1: zeros(200, 4)}
     close(run(call, tmp_path).buffers[1], sampled(image[0], at, mode, linear, normalized), 1e-5)
+
+
+MODES = ["edge", "mirrored once", "repeat", "mirrored", "zero", "border"]  # by MTLSamplerAddressMode
+BORDERS = [[0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 1]]  # by MTLSamplerBorderColor
+
+
+@pytest.mark.parametrize("linear", [False, True])
+@pytest.mark.parametrize(
+    ("s", "t", "border"), [(0, 3, 0), (1, 2, 0), (2, 1, 0), (3, 0, 0), (4, 4, 0), (5, 5, 1), (5, 0, 2), (0, 5, 1)]
+)
+def test_sampler_arguments(s: int, t: int, border: int, linear: bool, tmp_path: Path) -> None:
+    image, at = floats(1, 11, 7, 4), floats(200, 2, low=-1.5, high=2.5)
+    call = Call("samplers.metal", "given", threads=(200, 1, 1), group=(64, 1, 1), textures={0: image})
+    call.buffers = {0: at, 1: zeros(200, 2, 4)}
+    call.samplers = {0: {}, 2: {"filter": int(linear), "s": s, "t": t, "border": border}}
+    got = run(call, tmp_path).buffers[1]
+    close(got[:, 0], sampled(image[0], at, "edge", False, True))
+    close(got[:, 1], sampled(image[0], at, (MODES[t], MODES[s]), linear, True, BORDERS[border]), 1e-5)
+
+
+def test_constexpr_border(tmp_path: Path) -> None:
+    image, at = floats(1, 11, 7, 4), floats(200, 2, low=-6, high=17)
+    call = Call("samplers.metal", "white_border", threads=(200, 1, 1), group=(64, 1, 1), textures={0: image})
+    call.buffers = {0: at, 1: zeros(200, 4)}
+    close(run(call, tmp_path).buffers[1], sampled(image[0], at, "border", True, False, BORDERS[2]), 1e-5)
 
 
 def test_linear_slices(tmp_path: Path) -> None:
@@ -656,6 +689,180 @@ def test_macros(macros: dict[str, str], scale: int, addend: int, tmp_path: Path)
 
 def test_version(tmp_path: Path) -> None:
     assert run(Call("macros.metal", "version", buffers={0: np.zeros(1, np.int32)}), tmp_path).buffers[0] == 1
+
+
+# ----------------------------------------------------------------------------------------------- SIMD groups
+
+
+def lanes(threads: int, group: int, width: int) -> list[list[int]]:
+    """Return the threads of each group of `width` threads, in a grid of one dimension."""
+    starts = range(0, threads, group)
+    groups = [range(start, min(start + group, threads)) for start in starts]
+    return [list(one[i : i + width]) for one in groups for i in range(0, len(one), width)]
+
+
+def test_simd_ids(tmp_path: Path) -> None:
+    """The last threadgroup of each axis has fewer threads."""
+    threads, group = (25, 5, 1), (12, 4, 1)
+    call = Call("simd.metal", "ids", threads=threads, group=group, buffers={0: np.zeros((25, 9), np.uint32)})
+    got = run(call, tmp_path).buffers[0]  # threads with the same x write the same values at last, in no given order
+    assert (got[:, [2, 8]] == 32).all()
+    call = Call("simd.metal", "ids", threads=(75, 1, 1), group=(70, 1, 1), buffers={0: zeros(75, 9, dtype="uint32")})
+    got = run(call, tmp_path).buffers[0]
+    i = np.r_[np.arange(70), np.arange(5)]
+    size = np.r_[np.full(70, 70), np.full(5, 5)]
+    expected = [i % 32, i // 32, 0 * i + 32, -(-size // 32), 0 * i + 3, i % 4, i // 4, -(-size // 4), 0 * i + 32]
+    np.testing.assert_array_equal(got.T, expected)
+
+
+REDUCTIONS: list[Callable[[Array], Any]] = [
+    np.sum,
+    lambda x: np.prod(x | 1, dtype=np.int32),
+    np.min,
+    np.max,
+    np.bitwise_and.reduce,
+    np.bitwise_or.reduce,
+    np.bitwise_xor.reduce,
+]
+GRIDS = [(1, 1), (32, 32), (96, 64), (150, 70), (40, 1024)]
+
+
+@pytest.mark.parametrize(("name", "width"), [("reductions", 32), ("quad_reductions", 4)])
+@pytest.mark.parametrize(("threads", "group"), GRIDS)
+def test_simd_reductions(name: str, width: int, threads: int, group: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(-1000, 1000, threads, dtype=np.int32)
+    call = Call("simd.metal", name, threads=(threads, 1, 1), group=(group, 1, 1))
+    call.buffers = {0: x, 1: zeros(threads, 7, dtype="int32")}
+    got = run(call, tmp_path).buffers[1]
+    for each in lanes(threads, group, width):
+        expected = [int(reduction(x[each])) for reduction in REDUCTIONS]
+        np.testing.assert_array_equal(got[each], np.broadcast_to(expected, (len(each), 7)))
+
+
+def test_simd_types(tmp_path: Path) -> None:
+    x = floats(40, 4)
+    call = Call("simd.metal", "typed", threads=(40, 1, 1), group=(40, 1, 1), buffers={0: x, 1: zeros(40, 4, 4)})
+    got = run(call, tmp_path).buffers[1]
+    half = x.astype(np.float16)
+    for each in lanes(40, 40, 32):
+        close(got[each, 0], np.broadcast_to(x[each].sum(0), (len(each), 4)), 1e-5)
+        np.testing.assert_array_equal(got[each, 1], np.broadcast_to(half[each].max(0), (len(each), 4)))
+        total = x[each].sum(0)
+        close(got[each, 2], np.broadcast_to([x[each, 0].min(), total[1], sum(each), total[3]], (len(each), 4)), 1e-5)
+        other = np.array(each) ^ 1
+        np.testing.assert_array_equal(got[each, 3, :2], x[other][:, [3, 2]])
+        np.testing.assert_array_equal(got[each, 3, 2:], np.broadcast_to(half[each[3], :2], (len(each), 2)))
+
+
+@pytest.mark.parametrize(("threads", "group"), GRIDS)
+def test_simd_prefixes(threads: int, group: int, tmp_path: Path) -> None:
+    x = floats(threads, low=0.5, high=1.5)
+    call = Call("simd.metal", "prefixes", threads=(threads, 1, 1), group=(group, 1, 1))
+    call.buffers = {0: x, 1: zeros(threads, 8)}
+    got = run(call, tmp_path).buffers[1]
+    for width, first in [(32, 0), (4, 4)]:
+        for each in lanes(threads, group, width):
+            sums, products = np.cumsum(x[each], dtype=float), np.cumprod(x[each], dtype=float)
+            expected = [np.r_[0, sums[:-1]], sums, np.r_[1, products[:-1]], products]
+            close(got[each, first : first + 4], np.transpose(expected), 1e-5)
+
+
+@pytest.mark.parametrize("delta", [0, 1, 3, 5])
+def test_simd_shuffles(delta: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).integers(0, 100, 64, dtype=np.uint32)
+    call = Call("simd.metal", "shuffles", threads=(64, 1, 1), group=(64, 1, 1))
+    call.buffers, call.bytes_ = {0: x, 1: zeros(64, 15, dtype="uint32")}, {2: np.array([delta], np.uint16)}
+    got = run(call, tmp_path).buffers[1]
+    i = np.arange(32)
+    vector, at = i // 8 * 8, i % 8
+    for start in (0, 32):
+        v = x[start : start + 32]
+        fill = v + 1000
+        expected = [
+            np.full(32, v[delta]),
+            np.full(32, v[0]),
+            v[i * 5 % 32],
+            np.where(i >= delta, v[(i - delta) % 32], v),
+            np.where(i + delta < 32, v[(i + delta) % 32], v),
+            v[i ^ delta],
+            v[(i - delta) % 32],
+            v[(i + delta) % 32],
+            np.where(i >= delta, v[(i - delta) % 32], fill[(i - delta) % 32]),
+            np.where(i + delta < 32, v[(i + delta) % 32], fill[(i + delta) % 32]),
+            np.where(at >= delta, v[vector + (at - delta) % 8], fill[vector + (at - delta) % 8]),
+            np.where(at + delta < 8, v[vector + (at + delta) % 8], fill[vector + (at + delta) % 8]),
+            v[i ^ delta % 4],
+            v[i // 4 * 4 + delta % 4],
+            v[i // 4 * 4 + (i - delta) % 4],
+        ]
+        np.testing.assert_array_equal(got[start : start + 32].T, expected)
+
+
+def mask(conditions: Array) -> int:
+    return sum(1 << i for i, each in enumerate(conditions) if each)
+
+
+@pytest.mark.parametrize(("threads", "group"), [(32, 32), (75, 64)])
+def test_simd_votes(threads: int, group: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).integers(0, 10, threads, dtype=np.uint32)
+    call = Call("simd.metal", "votes", threads=(threads, 1, 1), group=(group, 1, 1))
+    call.buffers = {0: x, 1: zeros(threads, 10, dtype="uint32")}
+    got = run(call, tmp_path).buffers[1]
+    for each in lanes(threads, group, 32):
+        v = x[each]
+        count = len(each)
+        everywhere = [mask(v > 4), (v > 8).any(), (v < 9).all(), (1 << count) - 1]
+        np.testing.assert_array_equal(got[each, :4], np.broadcast_to(everywhere, (count, 4)))
+        np.testing.assert_array_equal(got[each, 4], np.arange(count) == 0)
+        # all() of a vote is about 32 threads.
+        np.testing.assert_array_equal(got[each, 6], np.full(count, (v > 4).any() + 2 * (count == 32)))
+        odd = v % 2 == 1
+        first = np.flatnonzero(odd)[0]
+        np.testing.assert_array_equal(got[each, 7], np.where(odd, mask(odd), 77))
+        np.testing.assert_array_equal(got[each, 8], np.where(odd, np.arange(count) == first, 77))
+        quads = np.array([(v[i // 4 * 4 : i // 4 * 4 + 4] == 3).any() for i in range(count)])
+        np.testing.assert_array_equal(got[each, 9], np.where(odd, 1 + 2 * (v == 3).any() + 4 * quads, 77))
+    for each in lanes(threads, group, 4):
+        np.testing.assert_array_equal(got[each, 5], np.full(len(each), mask(x[each] > 4)))
+
+
+@pytest.mark.parametrize(("threads", "group"), [(32, 32), (75, 64)])
+def test_simd_branches(threads: int, group: int, tmp_path: Path) -> None:
+    """Functions of SIMD groups act on the threads that are active: in branches, loops and after returns."""
+    x = np.random.default_rng(2).integers(0, 10, threads, dtype=np.uint32)
+    call = Call("simd.metal", "branches", threads=(threads, 1, 1), group=(group, 1, 1))
+    call.buffers = {0: x, 1: zeros(threads, 5, dtype="uint32")}
+    got = run(call, tmp_path).buffers[1]
+    for each in lanes(threads, group, 32):
+        v = x[each].astype(int)
+        rest = v[v % 3 != 0]
+        np.testing.assert_array_equal(
+            got[each, 0], np.where(v % 3 == 0, v[v % 3 == 0].sum(), 1000 + rest.max(initial=0))
+        )
+        np.testing.assert_array_equal(got[each, 1], [sum((v > k).sum() for k in range(n)) for n in v])
+        np.testing.assert_array_equal(got[each, 2], np.full(len(each), v.sum()))
+        large = v[v > 2]
+        np.testing.assert_array_equal(
+            got[each, 4], np.where(v > 2, len(large) + large.sum(), 1000 + len(v) - len(large))
+        )
+        np.testing.assert_array_equal(got[each, 3], np.where(v > 5, 77, (v <= 5).sum()))
+
+
+def test_simd_with_barriers(tmp_path: Path) -> None:
+    x = floats(7 * 160)
+    call = Call("simd.metal", "two_levels", groups=(7, 1, 1), group=(160, 1, 1), buffers={0: x, 1: zeros(7)})
+    close(run(call, tmp_path).buffers[1], x.reshape(7, 160).sum(1), 1e-5)
+
+
+def test_simd_barriers(tmp_path: Path) -> None:
+    call = Call("simd.metal", "ring", threads=(128, 1, 1), group=(64, 1, 1), buffers={0: zeros(128, dtype="uint32")})
+    i = np.arange(128)
+    np.testing.assert_array_equal(run(call, tmp_path).buffers[0], i // 32 * 32 + (i + 5) % 32)
+
+
+def test_own_functions_of_such_names(tmp_path: Path) -> None:
+    call = Call("simd.metal", "own", threads=(8, 1, 1), group=(8, 1, 1), buffers={0: zeros(8, dtype="uint32")})
+    np.testing.assert_array_equal(run(call, tmp_path).buffers[0], np.arange(8) // 4 + 1)
 
 
 # ------------------------------------------------------------------------------------------------- compilers

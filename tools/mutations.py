@@ -55,8 +55,11 @@ COMPONENTS = {
         "python/mpscnn/mps_graph.py",
     ),
     "MetalFunction": (
+        "csrc/openmps/engine/cpu/function/fibers.cpp",
         "csrc/openmps/engine/cpu/function/function.cpp",
+        "csrc/openmps/engine/function/library/simd.hpp",
         "csrc/openmps/engine/function/library/textures.hpp",
+        "csrc/openmps/metal/MTLSampler.mm",
     ),
     "Network": (
         "csrc/bindings/bind_network.cpp",

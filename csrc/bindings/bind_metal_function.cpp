@@ -17,7 +17,11 @@ FunctionValue value_from(std::size_t argument, const py::object& object) {
     value.image = object_of<Image>(object, "value");
   else if (py::isinstance<Buffer>(object))
     value.buffer = object_of<Buffer>(object, "value");
-  else if (is_integer(object))
+  else if (py::isinstance<py::tuple>(object)) {
+    const auto [in_pixels, is_linear, across, down, border] =
+        object.cast<std::tuple<bool, bool, std::uint8_t, std::uint8_t, std::uint8_t>>();
+    value.sampler = FunctionSampler{in_pixels, is_linear, {across, down}, border};
+  } else if (is_integer(object))
     value.threadgroup = object.cast<std::uint64_t>();
   else
     value.bytes = object.cast<std::string>();

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 _SCALARS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32")
 
+# Options of a sampler: the words of the language, the default first. Addresses have MTLSamplerAddressMode's values.
+_ADDRESSES = {"clamp_to_edge": 0, "repeat": 2, "mirrored_repeat": 3, "clamp_to_zero": 4, "clamp_to_border": 5}
+_SAMPLER_WORDS = {
+    "coord": ("normalized", "pixel"),
+    "filter": ("nearest", "linear"),
+    "address": tuple(_ADDRESSES),
+    "border_color": ("transparent_black", "opaque_black", "opaque_white"),
+}
+
 # Arguments of a network's node that are not the function's.
 _NODE_OPTIONS = ("out_shape", "grid", "threadgroup")
 
@@ -29,8 +38,9 @@ _NODE_OPTIONS = ("out_shape", "grid", "threadgroup")
 class MetalFunction(_core._MetalFunction):
     """A compute function in Metal's language, compiled for a device. `metal_function` makes one.
 
-    ``f(x, params)`` takes the arguments of the source: textures by index, then buffers by index, without the textures
-    that the function only writes, which are the results. Any argument may be given by its name in the source.
+    ``f(x, params)`` takes the arguments of the source: textures, buffers, threadgroup memory and samplers, each by
+    index, without the textures that the function only writes, which are the results. Any argument may be given by its
+    name in the source.
 
     =========================  =======================================================================================
     argument in the source     value
@@ -44,6 +54,8 @@ class MetalFunction(_core._MetalFunction):
     constant T*, const device  array of NumPy, or Buffer
     device T*                  Buffer
     threadgroup T*             int, bytes
+    sampler                    dict of the options of a sampler in the source: {"filter": "linear", "address":
+                               "repeat"}. Also "coord", "s_address", "t_address", "border_color"
     =========================  =======================================================================================
 
     ``graph.add(f, x, params=...)`` makes it a layer of a network; see `Graph.add`. Pickles and ``copy.deepcopy`` have
@@ -408,13 +420,14 @@ def _texture(who: str, one: _core._FunctionArgument, value: Any, device: Device)
 
 
 def _value(who: str, one: _core._FunctionArgument, value: Any) -> Any:
-    """Return the value of an argument as the core takes it: Image, Buffer, bytes, or an int for threadgroup memory."""
+    """Return the value of an argument as the core takes it.
+
+    Image, Buffer, bytes, an int for threadgroup memory, or a tuple for a sampler.
+    """
     if one.kind == "texture":
         return value
     if one.kind == "sampler":
-        raise NotImplementedError(
-            f"{who}: {one.name} is a sampler argument: declare a constexpr sampler in the source."
-        )
+        return _sampler(f"{who}: {one.name}", value)
     if one.kind == "threadgroup":
         return _checks.integer(value, f"{who}: {one.name}", 16)
     if isinstance(value, Buffer):
@@ -427,6 +440,27 @@ def _value(who: str, one: _core._FunctionArgument, value: Any) -> Any:
             f"{who}: {one.name} has {len(bytes_)} bytes, not a multiple of the {one.nbytes} bytes of its type."
         )
     return bytes_
+
+
+def _sampler(who: str, value: Any) -> tuple[bool, bool, int, int, int]:
+    """Return a sampler's (coordinates in pixels, linear, addresses of x and y, border) from a dict of its options."""
+    if not isinstance(value, Mapping):
+        _checks.refuse(value, who, "a dict of a sampler's options")
+    chosen = {name: words[0] for name, words in _SAMPLER_WORDS.items()}
+    for name, word in value.items():
+        words = _SAMPLER_WORDS.get("address" if name in ("s_address", "t_address") else name)
+        if words is None:
+            known = ", ".join((*_SAMPLER_WORDS, "s_address", "t_address"))
+            raise ValueError(f'{who}: "{name}" is not an option of a sampler ({known}).')
+        if word not in words:
+            listed = ", ".join(f'"{one}"' for one in words)
+            raise ValueError(f'{who}: {name} ("{word}") is not one of {listed}.')
+        chosen[name] = word
+    address = [_ADDRESSES[chosen.get(name, chosen["address"])] for name in ("s_address", "t_address")]
+    if chosen["coord"] == "pixel" and set(address) & {_ADDRESSES["repeat"], _ADDRESSES["mirrored_repeat"]}:
+        raise ValueError(f'{who}: coord ("pixel") does not go with an address that repeats the texture.')
+    border = _SAMPLER_WORDS["border_color"].index(chosen["border_color"])
+    return chosen["coord"] == "pixel", chosen["filter"] == "linear", address[0], address[1], border
 
 
 def _bytes(who: str, one: _core._FunctionArgument, value: Any) -> bytes:

@@ -16,6 +16,16 @@ SAMPLE(linear_zero, coord::pixel, address::clamp_to_zero, filter::linear)
 SAMPLE(linear_repeat, coord::normalized, address::repeat, filter::linear)
 SAMPLE(nearest_mirrored, coord::normalized, address::mirrored_repeat, filter::nearest)
 
+// The same with samplers of the caller, one of them without an index, and handed to a function.
+static float4 at_of(texture2d<float> in, sampler s, float2 at) { return in.sample(s, at); }
+kernel void given(texture2d<float> in [[texture(0)]], device const float2* at [[buffer(0)]],
+                  device float4* out [[buffer(1)]], sampler first, const sampler second [[sampler(2)]],
+                  uint i [[thread_position_in_grid]]) {
+    out[2 * i] = in.sample(first, at[i]);
+    out[2 * i + 1] = at_of(in, second, at[i]);
+}
+SAMPLE(white_border, coord::pixel, address::clamp_to_border, border_color::opaque_white, filter::linear)
+
 kernel void linear_slices(texture2d_array<half, access::sample> in [[texture(0)]],
                           texture2d_array<half, access::write> out [[texture(1)]],
                           uint3 gid [[thread_position_in_grid]]) {

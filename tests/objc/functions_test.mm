@@ -100,6 +100,17 @@ int run_job(const char *path) {
   }
   for (NSDictionary *each in [job objectForKey:@"memory"])
     [encoder setThreadgroupMemoryLength:number(each, @"length") atIndex:number(each, @"index")];
+  for (NSDictionary *each in [job objectForKey:@"samplers"]) {
+    MTLSamplerDescriptor *descriptor = [[MTLSamplerDescriptor new] autorelease];
+    [descriptor setMagFilter:static_cast<MTLSamplerMinMagFilter>(number(each, @"filter"))];
+    [descriptor setMinFilter:[descriptor magFilter]];
+    [descriptor setNormalizedCoordinates:number(each, @"normalized") != 0];
+    [descriptor setSAddressMode:static_cast<MTLSamplerAddressMode>(number(each, @"s"))];
+    [descriptor setTAddressMode:static_cast<MTLSamplerAddressMode>(number(each, @"t"))];
+    [descriptor setBorderColor:static_cast<MTLSamplerBorderColor>(number(each, @"border"))];
+    [encoder setSamplerState:[[device newSamplerStateWithDescriptor:descriptor] autorelease]
+                     atIndex:number(each, @"index")];
+  }
   const MTLSize group = size_in([job objectForKey:@"group"]);
   if ([job objectForKey:@"groups"] != nil)
     [encoder dispatchThreadgroups:size_in([job objectForKey:@"groups"]) threadsPerThreadgroup:group];
@@ -143,6 +154,9 @@ kernel void scale(texture2d_array<half, access::read> in [[texture(0)]], texture
 kernel void plain(texture2d<float, access::read_write> both [[texture(0)]], ushort2 gid [[thread_position_in_grid]]) {
   both.write(both.read(gid) + 1.0, gid);
 }
+kernel void sampled(texture2d<float> t [[texture(0)]], sampler s [[sampler(3)]], device float* x [[buffer(0)]]) {
+  x[0] = t.sample(s, float2(1.25, 0.5)).x;
+}
 kernel void fill(device float* out [[buffer(0)]], uint i [[thread_position_in_grid]]) { out[i] = i; }
 kernel void shared(device float* out [[buffer(0)]], threadgroup float* a [[threadgroup(0)]],
                    uint i [[thread_index_in_threadgroup]]) {
@@ -183,7 +197,7 @@ void test_objects() {
   const Pool pool;
   id<MTLLibrary> library = library_of(kSource);
   CHECK([[[library functionNames] componentsJoinedByString:@" "]
-      isEqual:@"scale plain fill shared specialised integers"]);
+      isEqual:@"scale plain sampled fill shared specialised integers"]);
   CHECK([library device] == device && [library newFunctionWithName:@"none"] == nil);
   [library setLabel:@"lib"];
   CHECK([[library label] isEqual:@"lib"]);
@@ -248,9 +262,9 @@ void test_sources() {
   CHECK(fails("#define BAD y\nkernel void f(device float* x [[buffer(0)]]) {\n  x[0] = BAD + 1;\n}",
               {"program_source:3:"}));
   CHECK(fails("kernel void f(float x) {}", {"program_source:1:", "argument x", "attribute"}));
-  CHECK(fails("\nkernel void f(uint x [[thread_index_in_simdgroup]]) {}",
-              {"program_source:2:", "thread_index_in_simdgroup"}));
-  CHECK(fails("kernel void f(sampler s [[sampler(0)]]) {}", {"constexpr sampler"}));
+  CHECK(fails("\nkernel void f(uint x [[vertex_id]]) {}", {"program_source:2:", "vertex_id"}));
+  CHECK(fails("kernel void f(device int* x) { x[0] = simd_sum(); }", {"program_source:1:"}));
+  CHECK(fails("kernel void f(device int* x) {\n  x[0] = simd_mean(3);\n}", {"program_source:2:", "simd_mean"}));
   CHECK(fails("#include \"mine.h\"", {"program_source:1:", "mine.h"}));
   CHECK(fails("#if 1\nkernel void f() {}", {"program_source:1:", "unterminated"}));
   CHECK(fails("kernel void f() {", {"expected }"}));
@@ -402,6 +416,71 @@ void test_usage() {
   CHECK(good);
 }
 
+/// Descriptors and states of samplers, and their arguments.
+void test_samplers() {
+  section = "samplers";
+  const Pool pool;
+  MTLSamplerDescriptor *descriptor = [[MTLSamplerDescriptor new] autorelease];
+  CHECK([descriptor minFilter] == MTLSamplerMinMagFilterNearest && [descriptor magFilter] == [descriptor minFilter] &&
+        [descriptor mipFilter] == MTLSamplerMipFilterNotMipmapped && [descriptor maxAnisotropy] == 1 &&
+        [descriptor sAddressMode] == MTLSamplerAddressModeClampToEdge && [descriptor normalizedCoordinates] &&
+        [descriptor rAddressMode] == [descriptor tAddressMode] && ![descriptor supportArgumentBuffers] &&
+        [descriptor borderColor] == MTLSamplerBorderColorTransparentBlack && [descriptor lodMinClamp] == 0 &&
+        [descriptor label] == nil);
+  [descriptor setLabel:@"soft"];
+  [descriptor setMagFilter:MTLSamplerMinMagFilterLinear];
+  [descriptor setTAddressMode:MTLSamplerAddressModeMirrorRepeat];
+  MTLSamplerDescriptor *copy = [[descriptor copy] autorelease];
+  [descriptor setLabel:nil];
+  CHECK([[copy label] isEqual:@"soft"] && [copy magFilter] == MTLSamplerMinMagFilterLinear &&
+        [copy tAddressMode] == MTLSamplerAddressModeMirrorRepeat);
+  id<MTLSamplerState> soft = [[device newSamplerStateWithDescriptor:copy] autorelease];
+  CHECK([soft device] == device && [[soft label] isEqual:@"soft"]);
+  const auto make = [&](MTLSamplerDescriptor *from) { [[device newSamplerStateWithDescriptor:from] release]; };
+  [copy setNormalizedCoordinates:NO];
+  CHECK_RAISES(kArgument, PARTS("an address mode (3) repeats the texture"), make(copy));
+  [copy setTAddressMode:MTLSamplerAddressModeClampToZero];
+  CHECK_RAISES(kArgument, PARTS("minFilter (0) is not magFilter (1)"), make(copy));
+  [copy setMinFilter:MTLSamplerMinMagFilterLinear];
+  [copy setMipFilter:MTLSamplerMipFilterLinear];
+  CHECK_RAISES(kArgument, PARTS("mipFilter (2)"), make(copy));
+  [copy setMipFilter:MTLSamplerMipFilterNotMipmapped];
+  [copy setMaxAnisotropy:17];
+  CHECK_RAISES(kArgument, PARTS("maxAnisotropy (17)"), make(copy));
+  [copy setMaxAnisotropy:1];
+  [copy setSAddressMode:static_cast<MTLSamplerAddressMode>(6)];
+  CHECK_RAISES(kArgument, PARTS("sAddressMode (6)"), make(copy));
+  CHECK_RAISES(kArgument, PARTS("descriptor of a sampler is nil"), make(nil));
+
+  const Encoding e;
+  const float pixels[16] = {1, 0, 0, 0, 3};
+  MPSImage *image = made(described(kFloat32, 1, 2, 4));
+  [image writeBytes:pixels dataLayout:kHWC imageIndex:0];
+  id<MTLBuffer> out = [[device newBufferWithLength:16 options:0] autorelease];
+  const auto dispatch = [&] {
+    [e.encoder dispatchThreads:MTLSizeMake(1, 1, 1) threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
+  };
+  [e.encoder setComputePipelineState:pipeline_of(@"sampled")];
+  [e.encoder setTexture:[image texture] atIndex:0];
+  [e.encoder setBuffer:out offset:0 atIndex:0];
+  CHECK_RAISES(kUsage, PARTS("argument s, sampler(3): no sampler is set"), dispatch());
+  CHECK_RAISES(kArgument, PARTS("index (16)"), [e.encoder setSamplerState:soft atIndex:16]);
+  CHECK_RAISES(kArgument, PARTS("not a sampler of openmps"), [e.encoder setSamplerState:(id)image atIndex:3]);
+  MTLSamplerDescriptor *repeat = [[MTLSamplerDescriptor new] autorelease];
+  [repeat setSAddressMode:MTLSamplerAddressModeRepeat];
+  const id<MTLSamplerState> all[] = {soft, [[device newSamplerStateWithDescriptor:repeat] autorelease]};
+  [e.encoder setSamplerStates:all withRange:NSMakeRange(2, 2)];
+  dispatch();
+  [e.encoder setSamplerState:soft lodMinClamp:0 lodMaxClamp:1 atIndex:3];
+  [e.encoder setBufferOffset:4 atIndex:0];
+  dispatch();
+  [e.encoder endEncoding];
+  [e.buffer commit];
+  [e.buffer waitUntilCompleted];
+  const auto *values = static_cast<const float *>([out contents]);
+  CHECK(values[0] == 1 && values[1] == 3);
+}
+
 /// Threadgroup memory of the function and of an argument.
 void test_groups() {
   section = "groups";
@@ -504,5 +583,6 @@ BOTH(half) BOTH(float)
 int main(int count, char **arguments) {
   if (count > 1 && std::strcmp(arguments[1], "--measure") == 0) return measure();
   if (count > 1) return run_job(arguments[1]);
-  return run_tests({test_objects, test_sources, test_refusals, test_between_kernels, test_usage, test_groups});
+  return run_tests({test_objects, test_sources, test_refusals, test_between_kernels, test_usage, test_samplers,
+                    test_groups});
 }

@@ -131,6 +131,18 @@ Ref<id<MTLTexture>> texture_for(const FunctionArgument &argument, const Function
                                                                     slices:slices]);
 }
 
+Ref<id<MTLSamplerState>> sampler_for(id<MTLDevice> device, const FunctionSampler &sampler) {
+  MTLSamplerDescriptor *descriptor = [[[MTLSamplerDescriptor alloc] init] autorelease];
+  const auto filter = sampler.is_linear ? MTLSamplerMinMagFilterLinear : MTLSamplerMinMagFilterNearest;
+  [descriptor setMinFilter:filter];
+  [descriptor setMagFilter:filter];
+  [descriptor setNormalizedCoordinates:!sampler.in_pixels];
+  [descriptor setSAddressMode:static_cast<MTLSamplerAddressMode>(sampler.address[0])];
+  [descriptor setTAddressMode:static_cast<MTLSamplerAddressMode>(sampler.address[1])];
+  [descriptor setBorderColor:static_cast<MTLSamplerBorderColor>(sampler.border)];
+  return Ref<id<MTLSamplerState>>::adopt([device newSamplerStateWithDescriptor:descriptor]);
+}
+
 }  // namespace
 
 const char *name_of(Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
@@ -206,6 +218,9 @@ void MetalFunction::encode(CommandBuffer &buffer, std::span<const FunctionValue>
     std::vector<Ref<id<MTLTexture>>> textures(values.size());  // before the encoder is open: a refusal leaves none
     for (std::size_t i = 0; i < values.size(); ++i)
       if (values[i].image) textures[i] = texture_for(impl_->arguments[values[i].argument], values[i], name);
+    std::vector<Ref<id<MTLSamplerState>>> samplers(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (values[i].sampler) samplers[i] = sampler_for(impl_->device->impl().device.get(), *values[i].sampler);
     id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
     [encoder setLabel:ns(name)];
     [encoder setComputePipelineState:impl_->pipeline.get()];
@@ -216,6 +231,8 @@ void MetalFunction::encode(CommandBuffer &buffer, std::span<const FunctionValue>
         [encoder setTexture:textures[i].get() atIndex:index];
       } else if (value.buffer) {
         [encoder setBuffer:value.buffer->impl().buffer.get() offset:0 atIndex:index];
+      } else if (value.sampler) {
+        [encoder setSamplerState:samplers[i].get() atIndex:index];
       } else if (value.threadgroup > 0) {
         [encoder setThreadgroupMemoryLength:value.threadgroup atIndex:index];
       } else if (value.bytes.size() <= kMostBytes) {

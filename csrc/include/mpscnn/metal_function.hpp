@@ -40,7 +40,15 @@ struct FunctionConstant {
   std::string bytes;
 };
 
-/// The value of one argument: exactly one of image, buffer, bytes and threadgroup is set.
+/// How a function reads textures between and outside of their pixels [MTLSampler.h].
+struct FunctionSampler {
+  bool in_pixels = false;                 ///< coordinates; otherwise from 0 to 1
+  bool is_linear = false;                 ///< interpolation; otherwise the nearest pixel
+  std::array<std::uint8_t, 2> address{};  ///< MTLSamplerAddressMode of x and y
+  std::uint8_t border = 0;                ///< MTLSamplerBorderColor
+};
+
+/// The value of one argument: exactly one of image, buffer, bytes, threadgroup and sampler is set.
 struct FunctionValue {
   std::size_t argument = 0;  ///< its place in arguments()
   std::shared_ptr<Image> image = {};
@@ -48,6 +56,7 @@ struct FunctionValue {
   std::shared_ptr<Buffer> buffer = {};
   std::string bytes = {};         ///< copied
   std::uint64_t threadgroup = 0;  ///< bytes of threadgroup memory
+  std::optional<FunctionSampler> sampler = {};
 };
 
 /// A source, the values of its function constants by name, and its macros.
@@ -72,7 +81,7 @@ class MetalFunction {
   ~MetalFunction();
 
   const std::string& name() const;
-  /// Return the arguments: textures, then buffers, then threadgroup memory, each by index.
+  /// Return the arguments: textures, then buffers, threadgroup memory and samplers, each by index.
   const std::vector<FunctionArgument>& arguments() const;
   std::uint64_t max_threads_per_threadgroup() const;
   std::uint64_t thread_execution_width() const;

@@ -12,6 +12,7 @@ MTLBindingType type_of(const Binding &binding) {
   switch (binding.kind) {
     case function_abi::kTexture: return MTLBindingTypeTexture;
     case function_abi::kThreadgroupMemory: return MTLBindingTypeThreadgroupMemory;
+    case function_abi::kSampler: return MTLBindingTypeSampler;
     default: return MTLBindingTypeBuffer;
   }
 }
@@ -129,7 +130,7 @@ MTLComputePipelineReflection *reflection_of(id<MTLComputePipelineState> pipeline
   const auto &arguments = function->kernel().arguments;
   NSMutableArray *all = [NSMutableArray array];
   for (std::size_t i = 0; i < bindings.size(); ++i) {
-    if (bindings[i].kind > function_abi::kThreadgroupMemory || !bindings[i].is_active) continue;
+    if (bindings[i].kind > function_abi::kSampler || !bindings[i].is_active) continue;
     MTLBindingOnEngine *one = [[[MTLBindingOnEngine alloc] init] autorelease];
     one->_name = Ref<NSString *>([NSString stringWithUTF8String:arguments[i].name.c_str()]);
     one->_binding = bindings[i];

@@ -4,6 +4,7 @@
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLLibraryOnEngine.hh"
 #import "metal/MTLResourceOnEngine.hh"
+#import "metal/MTLSamplerOnEngine.hh"
 
 #include <array>
 #include <vector>
@@ -24,13 +25,14 @@ struct BoundBuffer {
 };
 
 /// Numbers of argument indices [Metal Feature Set Tables, Mac2].
-inline constexpr NSUInteger kBufferIndices = 31, kTextureIndices = 128;
+inline constexpr NSUInteger kBufferIndices = 31, kTextureIndices = 128, kSamplerIndices = 16;
 inline constexpr NSUInteger kMaxBytes = 4096;
 
 struct ComputeState {
   Ref<MTLComputePipelineStateOnEngine *> pipeline;
   std::array<BoundBuffer, kBufferIndices> buffers;
   std::array<Ref<id<MTLTexture>>, kTextureIndices> textures;
+  std::array<Ref<id<MTLSamplerState>>, kSamplerIndices> samplers;
   std::array<NSUInteger, kBufferIndices> memory{};
 };
 
@@ -94,6 +96,7 @@ class ArgumentBinder {
       case function_abi::kTexture: return bind_texture(binding);
       case function_abi::kBuffer: return bind_buffer(binding);
       case function_abi::kThreadgroupMemory: return bind_memory(binding);
+      case function_abi::kSampler: return bind_sampler(binding);
       default: return;
     }
   }
@@ -159,6 +162,15 @@ class ArgumentBinder {
     if (bytes == 0) refuse("threadgroup", binding.index, @"setThreadgroupMemoryLength:atIndex: was not called");
     memory_ += bytes;
     problem_.memory.push_back({position_, static_cast<std::uint32_t>(bytes)});
+  }
+
+  void bind_sampler(const function_abi::Binding &binding) {
+    if (binding.index >= kSamplerIndices) refuse("sampler", binding.index, @"the index is more than the maximum (15)");
+    id<MTLSamplerState> bound = state_.samplers[binding.index].get();
+    if (bound == nil) refuse("sampler", binding.index, @"no sampler is set");
+    FunctionSampler argument = ((MTLSamplerStateOnEngine *)bound)->_sampler;
+    argument.argument = position_;
+    problem_.samplers.push_back(argument);
   }
 
   const ComputeState &state_;
@@ -256,6 +268,39 @@ class ArgumentBinder {
 
 - (void)setTextures:(const id<MTLTexture> *)textures withRange:(NSRange)range {
   for (NSUInteger i = 0; i < range.length; ++i) [self setTexture:textures[i] atIndex:range.location + i];
+}
+
+- (void)setSamplerState:(id<MTLSamplerState>)sampler atIndex:(NSUInteger)index {
+  [self openmps_recording];
+  openmps::check_index("sampler", index, openmps::kSamplerIndices);
+  if (sampler != nil) {
+    if (![(id)sampler isKindOfClass:[MTLSamplerStateOnEngine class]])
+      openmps::raise_argument(@"MTLComputeCommandEncoder: sampler (%@) is not a sampler of openmps.", sampler);
+    if ([sampler device] != [self device])
+      openmps::raise_argument(@"MTLComputeCommandEncoder: the sampler belongs to another device.");
+  }
+  _state->samplers[index] = openmps::Ref<id<MTLSamplerState>>(sampler);
+}
+
+// Textures have one level.
+- (void)setSamplerState:(id<MTLSamplerState>)sampler
+            lodMinClamp:(float)lodMinClamp
+            lodMaxClamp:(float)lodMaxClamp
+                atIndex:(NSUInteger)index {
+  (void)lodMinClamp, (void)lodMaxClamp;
+  [self setSamplerState:sampler atIndex:index];
+}
+
+- (void)setSamplerStates:(const id<MTLSamplerState> *)samplers withRange:(NSRange)range {
+  for (NSUInteger i = 0; i < range.length; ++i) [self setSamplerState:samplers[i] atIndex:range.location + i];
+}
+
+- (void)setSamplerStates:(const id<MTLSamplerState> *)samplers
+            lodMinClamps:(const float *)lodMinClamps
+            lodMaxClamps:(const float *)lodMaxClamps
+               withRange:(NSRange)range {
+  (void)lodMinClamps, (void)lodMaxClamps;
+  [self setSamplerStates:samplers withRange:range];
 }
 
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index {

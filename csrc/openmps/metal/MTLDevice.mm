@@ -9,6 +9,7 @@
 #import "metal/MTLFenceOnEngine.hh"
 #import "metal/MTLHeapOnEngine.hh"
 #import "metal/MTLLibraryOnEngine.hh"
+#import "metal/MTLSamplerOnEngine.hh"
 
 #include <cstring>
 #include <ctime>
@@ -467,6 +468,10 @@ OPENMPS_UNKNOWN_SELECTORS
   id<MTLComputePipelineState> pipeline = openmps::new_pipeline(self, computeFunction, &error);
   completionHandler(pipeline, error);
   [pipeline release];
+}
+
+- (id<MTLSamplerState>)newSamplerStateWithDescriptor:(MTLSamplerDescriptor *)descriptor {
+  return openmps::new_sampler(self, descriptor);
 }
 
 - (id<MTLFence>)newFence {

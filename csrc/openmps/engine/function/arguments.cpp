@@ -44,6 +44,8 @@ Arguments::Arguments(const FunctionProblem& problem, const std::function<unsigne
     values[each.argument].offset = group_bytes;
     group_bytes += each.bytes;
   }
+  for (const FunctionSampler& each : problem.samplers)
+    values[each.argument].sampler = {each.is_pixel, each.is_linear, each.across, each.down, each.border};
   call.arguments = values.data();
   const FunctionExtent &threads = problem.threads, &group = problem.group;
   call.grid = {{threads.x, threads.y, threads.z},

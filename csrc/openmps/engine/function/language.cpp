@@ -7,7 +7,7 @@ namespace openmps::function {
 namespace {
 
 /// Each file after those that it includes.
-constexpr const char* kOrder[] = {"abi", "scalars", "vectors", "functions", "atomics", "textures", "entry"};
+constexpr const char* kOrder[] = {"abi", "scalars", "vectors", "functions", "atomics", "simd", "textures", "entry"};
 
 constexpr const char* kStart = R"(
 #if defined(__CUDACC_RTC__)

@@ -21,7 +21,7 @@ struct KindName {
   const char *attribute, *kind;
 };
 /// Attributes of arguments and the names of their kinds in function_abi::BindingKind.
-constexpr std::array<KindName, 11> kKinds = {{
+constexpr std::array<KindName, 22> kKinds = {{
     {"texture", "kTexture"},
     {"buffer", "kBuffer"},
     {"threadgroup", "kThreadgroupMemory"},
@@ -33,7 +33,57 @@ constexpr std::array<KindName, 11> kKinds = {{
     {"dispatch_threads_per_threadgroup", "kDispatchThreadsPerThreadgroup"},
     {"threads_per_grid", "kThreadsPerGrid"},
     {"threadgroups_per_grid", "kThreadgroupsPerGrid"},
+    {"sampler", "kSampler"},
+    {"thread_index_in_simdgroup", "kThreadIndexInSimdgroup"},
+    {"simdgroup_index_in_threadgroup", "kSimdgroupIndexInThreadgroup"},
+    {"threads_per_simdgroup", "kThreadsPerSimdgroup"},
+    {"thread_execution_width", "kThreadsPerSimdgroup"},  // its older name
+    {"simdgroups_per_threadgroup", "kSimdgroupsPerThreadgroup"},
+    {"dispatch_simdgroups_per_threadgroup", "kDispatchSimdgroupsPerThreadgroup"},
+    {"thread_index_in_quadgroup", "kThreadIndexInQuadgroup"},
+    {"quadgroup_index_in_threadgroup", "kQuadgroupIndexInThreadgroup"},
+    {"quadgroups_per_threadgroup", "kQuadgroupsPerThreadgroup"},
+    {"dispatch_quadgroups_per_threadgroup", "kDispatchQuadgroupsPerThreadgroup"},
 }};
+
+/// Functions of SIMD groups (simd_sum) and quads (quad_sum), without the prefix.
+constexpr std::array kLaneFunctions = {"active_threads_mask",
+                                       "all",
+                                       "and",
+                                       "any",
+                                       "ballot",
+                                       "broadcast",
+                                       "broadcast_first",
+                                       "is_first",
+                                       "max",
+                                       "min",
+                                       "or",
+                                       "prefix_exclusive_product",
+                                       "prefix_exclusive_sum",
+                                       "prefix_inclusive_product",
+                                       "prefix_inclusive_sum",
+                                       "product",
+                                       "shuffle",
+                                       "shuffle_and_fill_down",
+                                       "shuffle_and_fill_up",
+                                       "shuffle_down",
+                                       "shuffle_rotate_down",
+                                       "shuffle_rotate_up",
+                                       "shuffle_up",
+                                       "shuffle_xor",
+                                       "sum",
+                                       "xor"};
+
+/// Return the function of library/simd.hpp for a function of SIMD groups or quads: "32>::sum"; "" for other names.
+std::string lane_function(const std::string& name) {
+  if (name == "simdgroup_barrier") return "32>::barrier";
+  const bool is_simd = name.starts_with("simd_");
+  if (!is_simd && !name.starts_with("quad_")) return {};
+  const std::string rest = name.substr(5);
+  if (std::ranges::find(kLaneFunctions, rest) == kLaneFunctions.end()) return {};
+  const bool is_operator = rest == "and" || rest == "or" || rest == "xor";  // of C++
+  return (is_simd ? "32>::" : "4>::") + rest + (is_operator ? "_" : "");
+}
 
 constexpr std::array kAssignments = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="};
 
@@ -84,7 +134,10 @@ class Translator {
 
   void run() {
     find_definitions();
-    while (at_ < in_.size()) step();
+    while (at_ < in_.size()) {
+      step();
+      for (; !call_ends_.empty() && at_ == call_ends_.back(); call_ends_.pop_back()) put("; })", at(at_ - 1).line);
+    }
     program_.tokens_ = std::move(out_);
     for (Kernel& kernel : program_.kernels_) complete(kernel);
   }
@@ -126,7 +179,10 @@ class Translator {
         const std::size_t parameters = body;
         body = behind(body);
         while (at(body).is("const") || is_attribute(body)) body = is_attribute(body) ? behind(body) : body + 1;
-        if (at(body).is("{")) note_uses(at(i).text, parameters, behind(body));
+        if (at(body).is("{")) {
+          note_uses(at(i).text, parameters, behind(body));
+          functions_.insert(at(i).text);
+        }
       } else if (at(body).is("=") || at(body).is("[")) {
         std::size_t end = body;
         while (end < in_.size() && !at(end).is(";") && !at(end).is("{")) ++end;
@@ -166,11 +222,24 @@ class Translator {
     }
     return reached;
   }
+  static bool has_lane_function(const std::set<std::string>& names) {
+    return std::ranges::any_of(names, [](const auto& each) { return !lane_function(each).empty(); });
+  }
+  /// Whether the name at i calls a function of the program that uses functions of SIMD groups.
+  bool calls_lane_function(std::size_t i) const {
+    if (!functions_.contains(at(i).text)) return false;
+    const std::size_t open = at(i + 1).is("<") && is_template_list(i + 1) ? behind(i + 1) : i + 1;
+    if (!at(open).is("(") || at(behind(open)).is("{") || i == 0) return false;
+    const Token& before = at(i - 1);
+    const bool is_declared = before.is_name() && !is_one_of(before, {"return", "else", "do", "case"});
+    return !is_declared && !is_one_of(before, {".", "->", "::"}) && has_lane_function(reached_from(at(i).text));
+  }
   void complete(Kernel& kernel) const {
     std::string name = kernel.callee.substr(0, kernel.callee.find('<'));
     if (const std::size_t colon = name.rfind(':'); colon != std::string::npos) name = name.substr(colon + 1);
     const std::set<std::string> reached = reached_from(name);
-    kernel.uses_group = reached.contains("threadgroup_barrier") || reached.contains("threadgroup");
+    kernel.uses_group =
+        reached.contains("threadgroup_barrier") || reached.contains("threadgroup") || has_lane_function(reached);
     for (std::size_t i = 0; i < program_.constants_.size(); ++i)
       if (reached.contains(program_.constants_[i].name) && !tested_.contains(program_.constants_[i].name))
         kernel.constants.push_back(static_cast<unsigned>(i));
@@ -209,6 +278,18 @@ class Translator {
       return;
     }
     if (is_one_of(token, {".", "->"})) return member();
+    if (token.is_name() && is_one_of(at(at_ + 1), {"(", "<"})) {
+      const std::string function = uses_.contains(token.text) ? "" : lane_function(token.text);
+      if (!function.empty()) {
+        put("openmps_lanes_of<" + std::to_string(lane_calls_++) + ", " + function, token.line);
+        ++at_;
+        return;
+      }
+      if (calls_lane_function(at_)) {
+        put("openmps_call<" + std::to_string(lane_calls_++) + ">([&] { return", token.line);
+        call_ends_.push_back(behind(at(at_ + 1).is("<") ? behind(at_ + 1) : at_ + 1));
+      }
+    }
     out_.push_back(token);
     ++at_;
   }
@@ -366,7 +447,7 @@ class Translator {
 
   Argument argument(std::size_t begin, std::size_t end) const {
     Argument result;
-    bool has_texture = false, has_pointer = false, is_shared = false;
+    bool has_texture = false, has_pointer = false, is_shared = false, is_sampler = false;
     for (std::size_t i = begin; i < end;) {
       if (is_attribute(i)) {
         read_attributes(i, result);
@@ -380,11 +461,16 @@ class Translator {
       has_texture = has_texture || is_one_of(at(i), {"texture2d", "texture2d_array"});
       has_pointer = has_pointer || is_one_of(at(i), {"*", "&"});
       is_shared = is_shared || at(i).is("threadgroup");
+      is_sampler = is_sampler || at(i).is("sampler");
       if (at(i).is_name()) result.name = at(i).text;
       ++i;
     }
     if (result.kind.empty())
-      result.kind = has_texture ? "kTexture" : is_shared ? "kThreadgroupMemory" : has_pointer ? "kBuffer" : "";
+      result.kind = has_texture   ? "kTexture"
+                    : is_sampler  ? "kSampler"
+                    : is_shared   ? "kThreadgroupMemory"
+                    : has_pointer ? "kBuffer"
+                                  : "";
     if (result.kind.empty())
       throw SourceError(at(begin).line, "argument " + result.name + " of a kernel function has no attribute");
     return result;
@@ -405,8 +491,6 @@ class Translator {
         argument.condition = value;
         continue;
       }
-      if (name.is("sampler"))
-        throw SourceError(name.line, "sampler arguments are not supported by openmps; write a constexpr sampler");
       const auto found = std::ranges::find_if(kKinds, [&](const KindName& each) { return name.is(each.attribute); });
       if (found == kKinds.end())
         throw SourceError(name.line, "attribute [[" + name.text + "]] of an argument is not supported by openmps");
@@ -423,7 +507,8 @@ class Translator {
       unsigned index = 0;
       while (taken.contains(each.kind + std::to_string(index))) ++index;
       each.index = std::to_string(index);
-      if (each.kind == "kTexture" || each.kind == "kBuffer" || each.kind == "kThreadgroupMemory")
+      if (each.kind == "kTexture" || each.kind == "kBuffer" || each.kind == "kThreadgroupMemory" ||
+          each.kind == "kSampler")
         taken.insert(each.kind + each.index);
     }
   }
@@ -436,6 +521,9 @@ class Translator {
   std::string pending_namespace_;
   std::set<std::string> declared_;                     ///< names of the program that look like swizzles
   std::map<std::string, std::set<std::string>> uses_;  ///< names in each definition
+  std::set<std::string> functions_;                    ///< of the program
+  unsigned lane_calls_ = 0;                            ///< of functions that use functions of SIMD groups, and of these
+  std::vector<std::size_t> call_ends_;                 ///< of the former, where the translation is inside
   std::set<std::string> tested_;                       ///< arguments of is_function_constant_defined()
 };
 

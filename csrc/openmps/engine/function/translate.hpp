@@ -28,7 +28,7 @@ struct Kernel {
   std::string name;    ///< as programs ask for it
   std::string callee;  ///< as C++ calls it
   std::vector<Argument> arguments;
-  bool uses_group = false;          ///< it has threadgroup memory or barriers
+  bool uses_group = false;          ///< it has threadgroup memory, barriers or functions of SIMD groups
   std::vector<unsigned> constants;  ///< indices into Program::constants() that must have values: it mentions them, and
                                     ///< the program does not test whether they are defined
 };

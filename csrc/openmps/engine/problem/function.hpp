@@ -65,6 +65,21 @@ struct FunctionMemory {
   }
 };
 
+/// A sampler: function_abi::Sampler.
+struct FunctionSampler {
+  std::uint32_t argument = 0;
+  bool is_pixel = false, is_linear = false;
+  std::uint8_t across = 0, down = 0, border = 0;
+
+  static constexpr auto fields() {
+    using P = FunctionSampler;
+    using namespace roles;
+    return std::tuple(shape("argument", &P::argument), shape("is_pixel", &P::is_pixel),
+                      shape("is_linear", &P::is_linear), shape("across", &P::across), shape("down", &P::down),
+                      shape("border", &P::border));
+  }
+};
+
 struct FunctionExtent {
   std::uint32_t x = 1, y = 1, z = 1;
 
@@ -84,6 +99,7 @@ struct FunctionProblem {
   std::vector<FunctionBuffer> inputs, outputs;
   std::vector<FunctionBytes> bytes;
   std::vector<FunctionMemory> memory;
+  std::vector<FunctionSampler> samplers;
   FunctionExtent threads, group;
 
   static constexpr auto fields() {
@@ -91,7 +107,8 @@ struct FunctionProblem {
     using namespace roles;
     return std::tuple(shape("function", &P::function), in("sources", &P::sources), inout("results", &P::results),
                       in("inputs", &P::inputs), inout("outputs", &P::outputs), roles::value("bytes", &P::bytes),
-                      shape("memory", &P::memory), shape("threads", &P::threads), shape("group", &P::group));
+                      shape("memory", &P::memory), shape("samplers", &P::samplers), shape("threads", &P::threads),
+                      shape("group", &P::group));
   }
 };
 

@@ -10,7 +10,7 @@
 
 NS_ASSUME_NONNULL_BEGIN
 
-@protocol MTLBuffer, MTLComputePipelineState, MTLFence, MTLHeap, MTLResource, MTLTexture;
+@protocol MTLBuffer, MTLComputePipelineState, MTLFence, MTLHeap, MTLResource, MTLSamplerState, MTLTexture;
 
 typedef struct {
     uint32_t threadgroupsPerGrid[3];
@@ -29,6 +29,16 @@ typedef struct {
          withRange:(NSRange)range;
 - (void)setTexture:(nullable id<MTLTexture>)texture atIndex:(NSUInteger)index;
 - (void)setTextures:(const id<MTLTexture> _Nullable *_Nonnull)textures withRange:(NSRange)range;
+- (void)setSamplerState:(nullable id<MTLSamplerState>)sampler atIndex:(NSUInteger)index;
+- (void)setSamplerStates:(const id<MTLSamplerState> _Nullable *_Nonnull)samplers withRange:(NSRange)range;
+- (void)setSamplerState:(nullable id<MTLSamplerState>)sampler
+            lodMinClamp:(float)lodMinClamp
+            lodMaxClamp:(float)lodMaxClamp
+                atIndex:(NSUInteger)index;
+- (void)setSamplerStates:(const id<MTLSamplerState> _Nullable *_Nonnull)samplers
+            lodMinClamps:(const float *)lodMinClamps
+            lodMaxClamps:(const float *)lodMaxClamps
+               withRange:(NSRange)range;
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;

@@ -12,9 +12,9 @@
 
 NS_ASSUME_NONNULL_BEGIN
 
-@class MTLCompileOptions, MTLHeapDescriptor, MTLSharedEventHandle, MTLTextureDescriptor;
+@class MTLCompileOptions, MTLHeapDescriptor, MTLSamplerDescriptor, MTLSharedEventHandle, MTLTextureDescriptor;
 @protocol MTLBuffer, MTLCommandQueue, MTLComputePipelineState, MTLDevice, MTLEvent, MTLFence, MTLFunction,
-    MTLHeap, MTLLibrary, MTLSharedEvent, MTLTexture;
+    MTLHeap, MTLLibrary, MTLSamplerState, MTLSharedEvent, MTLTexture;
 
 typedef NSString *MTLDeviceNotificationName;
 
@@ -150,6 +150,7 @@ typedef uint64_t MTLTimestamp;
                                        deallocator:(void (^_Nullable)(void *, NSUInteger))deallocator;
 - (nullable id<MTLTexture>)newTextureWithDescriptor:(MTLTextureDescriptor *)descriptor;
 - (nullable id<MTLTexture>)newSharedTextureWithDescriptor:(MTLTextureDescriptor *)descriptor;  // macOS 10.14
+- (nullable id<MTLSamplerState>)newSamplerStateWithDescriptor:(MTLSamplerDescriptor *)descriptor;
 - (nullable id<MTLLibrary>)newDefaultLibrary;
 - (nullable id<MTLLibrary>)newDefaultLibraryWithBundle:(NSBundle *)bundle error:(NSError **)error;  // macOS 10.12
 - (nullable id<MTLLibrary>)newLibraryWithFile:(NSString *)filepath error:(NSError **)error;  // deprecated 13.0

@@ -4,6 +4,9 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <vector>
@@ -58,17 +61,32 @@ class Scheduler {
     running = this;
     main_shadow_.adopt();
     group.wait = [] { running->wait(); };
-    thread_ = thread, group_ = &group, count_ = count, next_ = 0;
+    group.exchange = [](unsigned call, const void* value, unsigned bytes, unsigned* lane) {
+      return running->exchange(call, value, bytes, lane);
+    };
+    group.enter = [](unsigned call) { running->current_->calls.push_back(call); };
+    group.leave = [] { running->current_->calls.pop_back(); };
+    thread_ = thread, group_ = &group, next_ = 0;
     bool has_memory = true;
-    while (next_ < count_ && (has_memory = start())) {
+    while (next_ < count && has_memory) {
+      end_ = std::min(count, next_ + function_abi::kSimdWidth);
+      while (next_ < end_ && (has_memory = start())) {
+      }
+      if (has_memory) settle();
     }
     // All threads wait, or have ended: go on behind the barrier.
     while (has_memory && !waiting_.empty()) {
       released_.swap(waiting_);
-      for (Fiber* fiber : released_) resume(*fiber);
+      for (std::size_t i = 0; i < released_.size();) {
+        const unsigned simdgroup = released_[i]->thread / function_abi::kSimdWidth;
+        for (; i < released_.size() && released_[i]->thread / function_abi::kSimdWidth == simdgroup; ++i)
+          resume(*released_[i]);
+        settle();
+      }
       released_.clear();
     }
     waiting_.clear();
+    exchanging_.clear();
     running = before;
     return has_memory;
   }
@@ -79,7 +97,30 @@ class Scheduler {
     void* stack;
     [[no_unique_address]] Shadow shadow;
     bool has_ended = true;
+    unsigned thread = 0;          ///< that runs or waits
+    std::vector<unsigned> calls;  ///< of functions in which it is; at last that in which it waits for its SIMD group
+    const void* value = nullptr;  ///< that it gives there
+    unsigned bytes = 0;
   };
+
+  /// Run the threads of a SIMD group until each one waits at a barrier or has ended. Of threads that wait in different
+  /// calls, those in the first call of the source go on: they may still come to the others, as at the end of a loop.
+  void settle() {
+    while (!exchanging_.empty()) {
+      const auto calls = (*std::ranges::min_element(exchanging_, {}, &Fiber::calls))->calls;
+      std::ranges::copy_if(exchanging_, std::back_inserter(active_),
+                           [&](Fiber* fiber) { return fiber->calls == calls; });
+      std::erase_if(exchanging_, [&](Fiber* fiber) { return fiber->calls == calls; });
+      lanes_.mask = 0;
+      for (const Fiber* fiber : active_) {
+        const unsigned lane = fiber->thread % function_abi::kSimdWidth;
+        lanes_.mask |= 1u << lane;
+        std::memcpy(lanes_.values[lane], fiber->value, fiber->bytes);
+      }
+      for (Fiber* fiber : active_) resume(*fiber);
+      active_.clear();
+    }
+  }
 
   /// Run a fiber over the next threads, until one of them waits.
   bool start() {
@@ -92,13 +133,15 @@ class Scheduler {
     ::makecontext(&fiber->context, [] { running->run_threads(); }, 0);
     fiber->shadow.create();
     fiber->has_ended = false;
+    fiber->calls.clear();
     resume(*fiber);
     return true;
   }
   Fiber* free_fiber() {
     // Fibers that wait are the first ones: they are started in order, and end in order.
-    if (waiting_.size() < fibers_.size()) {
-      for (std::size_t i = waiting_.size(); i < fibers_.size(); ++i)
+    const std::size_t waiting = waiting_.size() + exchanging_.size();
+    if (waiting < fibers_.size()) {
+      for (std::size_t i = waiting; i < fibers_.size(); ++i)
         if (fibers_[i]->has_ended) return fibers_[i].get();
       for (const auto& fiber : fibers_)
         if (fiber->has_ended) return fiber.get();
@@ -117,17 +160,29 @@ class Scheduler {
     ::swapcontext(&main_, &fiber.context);
   }
   void run_threads() {
-    while (next_ < count_) {
-      const unsigned index = next_++;
-      thread_(group_, index);
+    while (next_ < end_) {
+      current_->thread = next_++;
+      thread_(group_, current_->thread);
     }
     current_->has_ended = true;
     main_shadow_.enter();
     ::setcontext(&main_);
   }
   void wait() {
+    waiting_.push_back(current_);
+    suspend();
+  }
+  const function_abi::Lanes* exchange(unsigned call, const void* value, unsigned bytes, unsigned* lane) {
     Fiber* const fiber = current_;
-    waiting_.push_back(fiber);
+    fiber->calls.push_back(call), fiber->value = value, fiber->bytes = bytes;
+    *lane = fiber->thread % function_abi::kSimdWidth;
+    exchanging_.push_back(fiber);
+    suspend();
+    fiber->calls.pop_back();
+    return &lanes_;
+  }
+  void suspend() {
+    Fiber* const fiber = current_;
     main_shadow_.enter();
     ::swapcontext(&fiber->context, &main_);
   }
@@ -135,11 +190,13 @@ class Scheduler {
   ucontext_t main_;
   [[no_unique_address]] Shadow main_shadow_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Fiber*> waiting_, released_;
+  std::vector<Fiber*> waiting_, released_;   ///< at a barrier; before it
+  std::vector<Fiber*> exchanging_, active_;  ///< in functions of SIMD groups; those that go on
+  function_abi::Lanes lanes_;
   Fiber* current_ = nullptr;
   function::HostCode::Thread* thread_ = nullptr;
   function_abi::Group* group_ = nullptr;
-  unsigned count_ = 0, next_ = 0;
+  unsigned next_ = 0, end_ = 0;  ///< threads to start, of one SIMD group
 };
 
 }  // namespace

@@ -17,11 +17,23 @@ struct Texture {
 
 enum TextureFormat { kUnorm8, kUnorm16, kFloat16, kFloat32, kAnyFormat };
 
+/// Values of MTLSamplerAddressMode and MTLSamplerBorderColor.
+enum SamplerAddress { kClampToEdge, kMirrorClampToEdge, kRepeat, kMirrorRepeat, kClampToZero, kClampToBorder };
+enum BorderColor { kTransparentBlack, kOpaqueBlack, kOpaqueWhite };
+
+/// A bound sampler.
+struct Sampler {
+  unsigned char is_pixel, is_linear;  ///< coordinates in pixels; linear interpolation
+  unsigned char across, down;         ///< SamplerAddress
+  unsigned char border;               ///< BorderColor
+};
+
 /// An argument of the call; the binding of the same position says what it is.
 struct Argument {
   Texture texture;
   unsigned char* pointer;     ///< of buffers and bytes
   unsigned long long offset;  ///< of threadgroup memory: into that of the group
+  Sampler sampler;
 };
 
 struct Grid {
@@ -42,18 +54,33 @@ struct Box {
   unsigned begin[3], end[3];
 };
 
+enum Simd : unsigned { kSimdWidth = 32, kMaxLaneBytes = 64 };
+
+/// Values that the active threads of a SIMD group have given to one call of a function.
+struct Lanes {
+  unsigned mask;  ///< the active threads, a bit each
+  alignas(16) unsigned char values[kSimdWidth][kMaxLaneBytes];
+};
+
 /// A threadgroup whose threads are run one by one.
 struct Group {
   const Call* call;
   unsigned position[3], size[3];
   unsigned char* memory;  ///< of threadgroup arguments
   void (*wait)();         ///< suspend the running thread until all threads of the group wait
+  /// Suspend the running thread until the other threads of its SIMD group wait or have ended. Return the values of
+  /// those that wait in the same call, which are valid until the next exchange, and set the thread's index in its SIMD
+  /// group.
+  const Lanes* (*exchange)(unsigned call, const void* value, unsigned bytes, unsigned* lane);
+  void (*enter)(unsigned call);  ///< the running thread calls a function in which there are such calls
+  void (*leave)();
 };
 
 enum BindingKind {
   kTexture,
   kBuffer,
   kThreadgroupMemory,
+  kSampler,
   kThreadPositionInGrid,
   kThreadPositionInThreadgroup,
   kThreadIndexInThreadgroup,
@@ -62,6 +89,15 @@ enum BindingKind {
   kDispatchThreadsPerThreadgroup,
   kThreadsPerGrid,
   kThreadgroupsPerGrid,
+  kThreadIndexInSimdgroup,
+  kSimdgroupIndexInThreadgroup,
+  kThreadsPerSimdgroup,
+  kSimdgroupsPerThreadgroup,
+  kDispatchSimdgroupsPerThreadgroup,
+  kThreadIndexInQuadgroup,
+  kQuadgroupIndexInThreadgroup,
+  kQuadgroupsPerThreadgroup,
+  kDispatchQuadgroupsPerThreadgroup,
 };
 
 enum TextureAccess { kSample, kRead, kWrite, kReadWrite };
@@ -69,7 +105,7 @@ enum TextureAccess { kSample, kRead, kWrite, kReadWrite };
 /// An argument of a function.
 struct Binding {
   int kind;
-  unsigned index;    ///< of the texture, buffer or threadgroup memory
+  unsigned index;    ///< of the texture, buffer, sampler or threadgroup memory
   int is_active;     ///< 0: its function constant is false
   int access;        ///< of a texture
   int is_array;      ///< texture2d_array

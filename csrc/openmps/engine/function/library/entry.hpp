@@ -3,7 +3,7 @@
 //   using Entry = openmps_entry<function, Slots...>;
 #pragma once
 
-#include "engine/function/library/atomics.hpp"
+#include "engine/function/library/simd.hpp"
 #include "engine/function/library/textures.hpp"
 
 namespace metal {
@@ -29,9 +29,23 @@ struct openmps_thread {
       case abi::kDispatchThreadsPerThreadgroup: return grid->group[axis];
       case abi::kThreadsPerGrid: return grid->threads[axis];
       case abi::kThreadgroupsPerGrid: return grid->groups[axis];
-      default: return (in_group[2] * group_size[1] + in_group[1]) * group_size[0] + in_group[0];
+      case abi::kThreadIndexInSimdgroup: return index() % abi::kSimdWidth;
+      case abi::kSimdgroupIndexInThreadgroup: return index() / abi::kSimdWidth;
+      case abi::kThreadsPerSimdgroup: return abi::kSimdWidth;
+      case abi::kSimdgroupsPerThreadgroup: return (count(group_size) + abi::kSimdWidth - 1) / abi::kSimdWidth;
+      case abi::kDispatchSimdgroupsPerThreadgroup: return (count(grid->group) + abi::kSimdWidth - 1) / abi::kSimdWidth;
+      case abi::kThreadIndexInQuadgroup: return index() % 4;
+      case abi::kQuadgroupIndexInThreadgroup: return index() / 4;
+      case abi::kQuadgroupsPerThreadgroup: return (count(group_size) + 3) / 4;
+      case abi::kDispatchQuadgroupsPerThreadgroup: return (count(grid->group) + 3) / 4;
+      default: return index();
     }
   }
+  /// In its threadgroup.
+  OPENMPS_INLINE uint index() const {
+    return (in_group[2] * group_size[1] + in_group[1]) * group_size[0] + in_group[0];
+  }
+  static OPENMPS_INLINE uint count(const uint (&size)[3]) { return size[0] * size[1] * size[2]; }
 };
 
 template <class P>
@@ -151,6 +165,17 @@ struct openmps_argument<texture2d<T, kAccess>> : openmps_texture_argument<textur
 template <class T, access kAccess>
 struct openmps_argument<texture2d_array<T, kAccess>>
     : openmps_texture_argument<texture2d_array<T, kAccess>, T, kAccess, true> {};
+template <>
+struct openmps_argument<sampler> {
+  using Held = sampler;
+  static OPENMPS_INLINE Held hold(const abi::Argument& argument, int) { return sampler(argument.sampler); }
+  template <int kKind>
+  static OPENMPS_INLINE const sampler& pass(const Held& held, const openmps_thread&) {
+    return held;
+  }
+  static OPENMPS_INLINE bool has_inside(const Held&, const uint (&)[3]) { return true; }
+  static constexpr void describe(abi::Binding&) {}
+};
 template <class T>
 struct openmps_argument<const T> : openmps_argument<T> {};
 
@@ -225,13 +250,26 @@ struct openmps_entry
   }
 
 #if OPENMPS_ON_GPU
-  /// Run the thread of the GPU; blocks are threadgroups.
+  /// Run the thread of the GPU; blocks are threadgroups. In those at the end of the grid, which have fewer threads, the
+  /// first ones of the block run: lanes of a warp are then threads of one SIMD group.
   static OPENMPS_INLINE void run_thread(const abi::Call& call, unsigned char* memory) {
-    const uint x = blockIdx.x * call.grid.group[0] + threadIdx.x, y = blockIdx.y * call.grid.group[1] + threadIdx.y,
-               z = blockIdx.z * call.grid.group[2] + threadIdx.z;
-    // Barriers wait for the threads that have not ended [CUDA C++ Programming Guide, __syncthreads].
-    if (x >= call.grid.threads[0] || y >= call.grid.threads[1] || z >= call.grid.threads[2]) return;
-    openmps_thread thread = thread_of(call.grid, x, y, z);
+    const uint group[3] = {blockIdx.x, blockIdx.y, blockIdx.z};
+    uint in_group[3] = {threadIdx.x, threadIdx.y, threadIdx.z}, size[3];
+    bool is_full = true;
+    for (int i = 0; i < 3; ++i) {
+      const uint rest = call.grid.threads[i] - group[i] * call.grid.group[i];
+      size[i] = rest < call.grid.group[i] ? rest : call.grid.group[i];
+      is_full = is_full && size[i] == call.grid.group[i];
+    }
+    if (!is_full) {
+      uint index = (in_group[2] * call.grid.group[1] + in_group[1]) * call.grid.group[0] + in_group[0];
+      // Barriers wait for the threads that have not ended [CUDA C++ Programming Guide, __syncthreads].
+      if (index >= openmps_thread::count(size)) return;
+      for (int i = 0; i < 3; ++i) in_group[i] = index % size[i], index /= size[i];
+    }
+    openmps_thread thread =
+        thread_of(call.grid, group[0] * call.grid.group[0] + in_group[0], group[1] * call.grid.group[1] + in_group[1],
+                  group[2] * call.grid.group[2] + in_group[2]);
     thread.memory = memory;
     Caller::run(Caller::hold(call, call.format), thread);
   }

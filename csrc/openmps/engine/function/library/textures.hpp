@@ -14,17 +14,30 @@ enum class filter { nearest, linear };
 enum class mag_filter { nearest, linear };
 enum class min_filter { nearest, linear };
 enum class mip_filter { none, nearest, linear };
-enum class address { clamp_to_edge, clamp_to_zero, repeat, mirrored_repeat, clamp_to_border };
-enum class s_address { clamp_to_edge, clamp_to_zero, repeat, mirrored_repeat, clamp_to_border };
-enum class t_address { clamp_to_edge, clamp_to_zero, repeat, mirrored_repeat, clamp_to_border };
-enum class r_address { clamp_to_edge, clamp_to_zero, repeat, mirrored_repeat, clamp_to_border };
+#define OPENMPS_ADDRESS(name)                               \
+  enum class name {                                         \
+    clamp_to_edge = openmps::function_abi::kClampToEdge,    \
+    clamp_to_zero = openmps::function_abi::kClampToZero,    \
+    repeat = openmps::function_abi::kRepeat,                \
+    mirrored_repeat = openmps::function_abi::kMirrorRepeat, \
+    clamp_to_border = openmps::function_abi::kClampToBorder \
+  };
+OPENMPS_ADDRESS(address)
+OPENMPS_ADDRESS(s_address)
+OPENMPS_ADDRESS(t_address)
+OPENMPS_ADDRESS(r_address)
+#undef OPENMPS_ADDRESS
+enum class border_color {
+  transparent_black = openmps::function_abi::kTransparentBlack,
+  opaque_black = openmps::function_abi::kOpaqueBlack,
+  opaque_white = openmps::function_abi::kOpaqueWhite
+};
 
-struct sampler {
-  bool is_pixel = false, is_linear = false;
-  address across = address::clamp_to_edge, down = address::clamp_to_edge;
-
+struct sampler : openmps::function_abi::Sampler {
+  explicit OPENMPS_INLINE sampler(const openmps::function_abi::Sampler& bound) : Sampler(bound) {}
+  sampler(const sampler&) = default;
   template <class... Options>
-  constexpr sampler(Options... options) {
+  constexpr sampler(Options... options) : Sampler{} {
     (set(options), ...);
   }
 
@@ -34,22 +47,24 @@ struct sampler {
   constexpr void set(mag_filter value) { is_linear = value == mag_filter::linear; }
   constexpr void set(min_filter value) { is_linear = value == min_filter::linear; }
   constexpr void set(mip_filter) {}
-  constexpr void set(address value) { across = down = value; }
-  constexpr void set(s_address value) { across = static_cast<address>(value); }
-  constexpr void set(t_address value) { down = static_cast<address>(value); }
+  constexpr void set(address value) { across = down = static_cast<unsigned char>(value); }
+  constexpr void set(s_address value) { across = static_cast<unsigned char>(value); }
+  constexpr void set(t_address value) { down = static_cast<unsigned char>(value); }
   constexpr void set(r_address) {}
+  constexpr void set(border_color value) { border = static_cast<unsigned char>(value); }
 };
 
 struct level {
   explicit constexpr level(float) {}
 };
 
-/// Return the index of texel i of n, or -1 for zero.
-OPENMPS_INLINE int openmps_texel(address mode, int i, int n) {
+/// Return the index of texel i of n, or -1 if the sampler takes no texel there.
+OPENMPS_INLINE int openmps_texel(int mode, int i, int n) {
   switch (mode) {
-    case address::clamp_to_edge: return i < 0 ? 0 : i < n ? i : n - 1;
-    case address::repeat: return (i % n + n) % n;
-    case address::mirrored_repeat: {
+    case openmps::function_abi::kMirrorClampToEdge: i = i < 0 ? -1 - i : i; [[fallthrough]];
+    case openmps::function_abi::kClampToEdge: return i < 0 ? 0 : i < n ? i : n - 1;
+    case openmps::function_abi::kRepeat: return (i % n + n) % n;
+    case openmps::function_abi::kMirrorRepeat: {
       const int j = (i % (2 * n) + 2 * n) % (2 * n);
       return j < n ? j : 2 * n - 1 - j;
     }
@@ -156,7 +171,12 @@ struct openmps_texels : openmps::function_abi::Texture {
   OPENMPS_INLINE vec<V, 4> load_by(const sampler& s, int x, int y, uint slice) const {
     const int i = openmps_texel(s.across, x, static_cast<int>(width)),
               j = openmps_texel(s.down, y, static_cast<int>(height));
-    return i < 0 || j < 0 ? vec<V, 4>(V(0)) : load<V>(static_cast<uint>(i), static_cast<uint>(j), slice);
+    if (i >= 0 && j >= 0) return load<V>(static_cast<uint>(i), static_cast<uint>(j), slice);
+    const bool has_border = (i < 0 ? s.across : s.down) == openmps::function_abi::kClampToBorder;
+    const int border = has_border ? s.border : openmps::function_abi::kTransparentBlack;
+    vec<V, 4> color(V(border == openmps::function_abi::kOpaqueWhite));
+    if (border == openmps::function_abi::kOpaqueBlack) color.w = V(1);
+    return color;
   }
   template <class V>
   OPENMPS_INLINE vec<V, 4> take(const sampler& s, float x, float y, uint slice) const {
