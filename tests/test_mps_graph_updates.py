@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 import re
+import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -350,6 +352,43 @@ def test_several_threads(kind: Any, style: str) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(step, range(120)))
     assert len(source.given) == 120
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_graphs_that_share_weights(optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two graphs train the same weights on two threads: each step counts, also if the first one commits late."""
+    make = mpscnn.OptimizerStochasticGradientDescent if optimizer == "SGD" else mpscnn.OptimizerAdam
+    first = nodes.ConvolutionNode(nodes.ImageNode("x"), np.zeros((1, 1, 1, 1), np.float32), optimizer=make(1.0))
+    graphs = []
+    for node in (first, nodes.ConvolutionNode(nodes.ImageNode("x"), first.weights)):
+        loss = nodes.LossNode(node, mpscnn.Loss("mean_absolute_error", reduction="sum"))
+        graphs.append(mpscnn.MPSNNGraph(*loss.training_graph(), results_are_needed=False, format="float32"))
+    commit, is_encoded, commits = mpscnn.CommandBuffer.commit, threading.Event(), []
+
+    def late(commands: mpscnn.CommandBuffer) -> None:
+        if not is_encoded.is_set():
+            is_encoded.set()
+            time.sleep(0.3)
+        commits.append(commands)
+        commit(commands)
+
+    monkeypatch.setattr(mpscnn.CommandBuffer, "commit", late)
+
+    def train(graph: mpscnn.MPSNNGraph) -> None:
+        if graph is not graphs[0]:
+            is_encoded.wait(60)
+        for step in range(3):
+            x = np.ones((1, 1, 1, 1), np.float32)
+            labels = mpscnn.LossLabels(np.full((1, 1, 1, 1), 1000, np.float32))  # far away: all gradients are -1
+            if step == 1:
+                graph.execute_async(x, labels=labels).result(60)
+            else:
+                graph(x, labels=labels)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, graphs))
+    assert len(commits) == 6
+    np.testing.assert_allclose(first.weights.weight, 6, rtol=1e-5)
 
 
 def test_freed() -> None:

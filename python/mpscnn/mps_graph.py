@@ -71,6 +71,11 @@ class GraphState:
         return f"<mpscnn GraphState, {self._object.apple_class}>"
 
 
+# Held from the encode of a call that updates weights until its commit: graphs may share the weights, and the kernels of
+# an encode read the values of the one before.
+_TRAINING = threading.RLock()
+
+
 @public
 class MPSNNGraph(_core._MPSNNGraph):
     """A graph that MPS makes of nodes (MPSNNGraph): all kernels that lead to its results, in one encode.
@@ -131,7 +136,7 @@ class MPSNNGraph(_core._MPSNNGraph):
                 f"MPSNNGraph: len(results_are_needed) ({len(needed)}) is not the number of results ({len(images)})."
             )
         super().__init__(images, [_checks.boolean(one, "MPSNNGraph: results_are_needed") for one in needed], device)
-        self._turns, self._order = Turns(), threading.RLock()
+        self._turns, self._order = Turns(), _TRAINING
         if format is not None:
             self.format = format
 
@@ -322,6 +327,8 @@ class MPSNNGraph(_core._MPSNNGraph):
         The caller holds ``_order`` until it has committed such a call: the next one reads the weights.
         """
         result, intermediates, _, has_updated = self._append(commands, tuple(found.sources), labels)
+        if not has_updated and self._order is _TRAINING:  # what a graph updates does not depend on the call
+            self._order = threading.RLock()
         found.images = ([] if result is None else [result]) + list(intermediates)
         return has_updated
 
