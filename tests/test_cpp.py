@@ -27,6 +27,7 @@ PORTABLE = [
     for name in (
         "functions",
         "initializers",
+        "metal_commands",
         "mps_batch_normalization_gradient",
         "mps_local_normalization",
         "mps_local_normalization_gradient",

@@ -40,6 +40,9 @@ void test_command_buffers() {
     [buffer commit];
     [buffer waitUntilScheduled];
     [buffer waitUntilCompleted];
+    wait_for_handlers(^{
+      return completed != 0;
+    });
     CHECK(scheduled == 1 && completed == 2 && seen == MTLCommandBufferStatusCompleted);
     CHECK([buffer status] == MTLCommandBufferStatusCompleted && [buffer error] == nil);
     CHECK([buffer kernelStartTime] > 0 && [buffer kernelStartTime] <= [buffer kernelEndTime]);
@@ -62,6 +65,7 @@ void test_command_buffers() {
     }];
     [buffer commit];
     [buffer waitUntilCompleted];
+    wait_for_handlers([&] { return [buffer status] == MTLCommandBufferStatusError; });
     CHECK([buffer status] == MTLCommandBufferStatusError);
     CHECK([[[buffer error] domain] isEqual:MTLCommandBufferErrorDomain]);
     CHECK([[[buffer error] localizedDescription] rangeOfString:@"boom"].length > 0);
@@ -83,6 +87,7 @@ void test_command_buffers() {
       }
       [last waitUntilCompleted];
     }
+    wait_for_handlers([&] { return ran.size() == 1000; });
     bool sorted = ran.size() == 1000;
     for (int i = 0; sorted && i < 1000; ++i) sorted = ran[static_cast<std::size_t>(i)] == i;
     CHECK(sorted);
@@ -110,6 +115,7 @@ void test_command_buffers() {
     CHECK(ran.empty() && [second status] == MTLCommandBufferStatusCommitted);
     [first commit];
     [second waitUntilCompleted];
+    wait_for_handlers([&] { return ran.size() == 2; });
     CHECK(ran.size() == 2 && ran[0] == 1 && ran[1] == 2);
   }
   {
@@ -134,6 +140,7 @@ void test_command_buffers() {
       });
     }
     for (std::thread &thread : threads) thread.join();
+    wait_for_handlers([&] { return completed == 400; });
     CHECK(completed == 400);
   }
   {
@@ -220,6 +227,7 @@ void test_blits() {
         destinationBytesPerRow:20
       destinationBytesPerImage:40];
   [blit synchronizeResource:c];
+  [blit synchronizeResource:u];
   CHECK_RAISES(kArgument, PARTS("beyond length (256)"),
                [blit copyFromBuffer:a sourceOffset:200 toBuffer:c destinationOffset:0 size:100]);
   CHECK_RAISES(kArgument, PARTS("overlap"),
@@ -294,7 +302,8 @@ void test_mps_command_buffer() {
   [buffer commitAndContinue];  // temporaries live on
   CHECK([buffer commandBuffer] != first && [first status] >= MTLCommandBufferStatusCommitted);
   CHECK([image readCount] == 1 && [image texture] != nil);
-  CHECK_RAISES(kUsage, PARTS("readCount 1"), [buffer commit]);
+  // Apple's rules look at temporary images when they are freed.
+  if (!has_apples_rules()) CHECK_RAISES(kUsage, PARTS("readCount 1"), [buffer commit]);
   [image setReadCount:0];
   __block int completed = 0;
   [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
@@ -302,6 +311,9 @@ void test_mps_command_buffer() {
   }];
   [buffer commit];
   [buffer waitUntilCompleted];
+  wait_for_handlers(^{
+    return completed == 1;
+  });
   CHECK(completed == 1 && [first status] == MTLCommandBufferStatusCompleted &&
         [buffer status] == MTLCommandBufferStatusCompleted);
   CHECK_RAISES(kUsage, PARTS("committed already"), [buffer commitAndContinue]);

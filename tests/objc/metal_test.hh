@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -37,6 +38,17 @@ inline void check(bool good, const char *what, int line) {
   }
 }
 #define CHECK(...) check((__VA_ARGS__), #__VA_ARGS__, __LINE__)
+
+/// Whether the device has Apple's rules (MPSCNN_DEVICE).
+inline bool has_apples_rules() {
+  const char *rules = std::getenv("MPSCNN_DEVICE");
+  return rules != nullptr && std::string(rules) == "apple";
+}
+/// Wait for completion handlers. With openmps's rules they have run before -waitUntilCompleted returns.
+template <class Condition>  // a lambda, or a block if it is about __block variables
+void wait_for_handlers(Condition have_run) {
+  for (int i = 0; has_apples_rules() && i < 10000 && !have_run(); ++i) usleep(1000);
+}
 
 struct Raised {
   std::string name, reason;
