@@ -115,7 +115,7 @@ class Scheduler {
       for (const Fiber* fiber : active_) {
         const unsigned lane = fiber->thread % function_abi::kSimdWidth;
         lanes_.mask |= 1u << lane;
-        std::memcpy(lanes_.values[lane], fiber->value, fiber->bytes);
+        if (fiber->bytes > 0) std::memcpy(lanes_.values[lane], fiber->value, fiber->bytes);
       }
       for (Fiber* fiber : active_) resume(*fiber);
       active_.clear();
