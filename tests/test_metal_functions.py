@@ -798,6 +798,21 @@ def test_simd_shuffles(delta: int, tmp_path: Path) -> None:
         np.testing.assert_array_equal(got[start : start + 32].T, expected)
 
 
+def test_simd_inactive_threads(tmp_path: Path) -> None:
+    """The second SIMD group has 8 threads: shuffles from others keep the own value."""
+    x = np.arange(100, 140, dtype=np.uint32)
+    call = Call("simd.metal", "shuffles", threads=(40, 1, 1), group=(40, 1, 1))
+    call.buffers, call.bytes_ = {0: x, 1: zeros(40, 15, dtype="uint32")}, {2: np.array([3], np.uint16)}
+    got, v, i = run(call, tmp_path).buffers[1][32:], x[32:], np.arange(8)
+    np.testing.assert_array_equal(got[:, 2], np.where(i * 5 % 32 < 8, v[i * 5 % 32 % 8], v))
+    np.testing.assert_array_equal(got[:, 3], np.where(i >= 3, v[i - 3], v))
+    np.testing.assert_array_equal(got[:, 4], np.where(i < 5, v[(i + 3) % 8], v))
+    np.testing.assert_array_equal(got[:, 6], np.where(i >= 3, v[i - 3], v))
+    call.bytes_[2][0] = 20
+    got = run(call, tmp_path).buffers[1][32:]
+    np.testing.assert_array_equal(got[:, [0, 3, 4, 5]], np.broadcast_to(v[:, None], (8, 4)))
+
+
 def mask(conditions: Array) -> int:
     return sum(1 << i for i, each in enumerate(conditions) if each)
 

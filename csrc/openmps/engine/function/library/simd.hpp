@@ -91,12 +91,8 @@ class openmps_group_values {
     while (!is_active(lane)) ++lane;
     return lane;
   }
-  /// The value of a thread; the caller's own if that thread is not active, or `kept` is false.
-  OPENMPS_INLINE T of_active(uint lane, bool kept = true) const {
-    const bool has = kept && lane < kThreads && is_active(lane);
-    const T other = of(has ? lane : lane_);
-    return has ? other : own_;
-  }
+  /// The value of a thread; the caller's own if there is no such thread, or it is not active.
+  OPENMPS_INLINE T of_active(uint lane) const { return of(lane < kThreads && is_active(lane) ? lane : lane_); }
   /// Combine the values of all active threads, from the first to the last.
   template <class F>
   OPENMPS_INLINE T combined(const F& combine) const {
@@ -205,7 +201,7 @@ class openmps_lanes_of {
   template <class T>
   static OPENMPS_INLINE T shuffle_up(T value, ushort delta) {
     const Values<T> values(kCall, value);
-    return values.of_active(values.lane() - delta, delta <= values.lane());
+    return values.of_active(values.lane() - delta);  // no thread if that is below 0
   }
   template <class T>
   static OPENMPS_INLINE T shuffle_down(T value, ushort delta) {
