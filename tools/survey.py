@@ -1,0 +1,569 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Import networks of other libraries with random weights, and compare their results with PyTorch in float64.
+
+    pip install --no-deps --target build/survey pytorchcv timm torchvision transformers segmentation-models-pytorch \\
+        spandrel diffusers ultralytics huggingface_hub tokenizers regex einops opencv-python-headless ...
+    PYTHONPATH=build/survey tools/survey.py --sample 60 --json build/survey.json --markdown build/survey.md
+    PYTHONPATH=build/survey tools/survey.py --only 'timm:convnext.*'
+
+Libraries that are not installed are left out. No weights are downloaded: they are random, and so are the statistics of
+batch normalization. Each network runs in a process of its own, with limits of time and memory. Outcomes:
+
+    right        each output differs by less than TOLERANCE of the max of float64's
+    wrong        it does not, or has another shape
+    refused      the import raised an error of mpscnn; the reason is its text
+    hanging      the time limit was reached
+    failed       another exception, or the memory limit: a defect of mpscnn
+    unavailable  the library cannot make the network, or PyTorch cannot run it: not counted
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("YOLO_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+TOLERANCE = 1e-4
+MARK = "survey result: "
+COUNTED = ("right", "refused", "wrong", "hanging", "failed")
+
+Made = tuple[Any, tuple[int, ...]]  # a module, and the shape of its input
+
+
+# ---- libraries: names of networks, and a function that makes one
+
+
+def _pytorchcv() -> list[str]:
+    from pytorchcv import model_provider
+
+    skipped = (
+        "3d",
+        "tresnet",
+        "jasper",
+        "quartznet",
+        "alphapose",
+        "lwopenpose",
+        "ibppose",
+        "raft",
+        "slk",
+        "propainter",
+    )
+    three_axes = re.compile("|".join(skipped))
+    return [name for name in model_provider._models if not three_axes.search(name)]
+
+
+def _make_pytorchcv(name: str) -> Made:
+    from pytorchcv.model_provider import get_model
+
+    module = get_model(name, pretrained=False)
+    size = getattr(module, "in_size", (224, 224))
+    return module, (1, getattr(module, "in_channels", 3), *size)
+
+
+def _timm() -> list[str]:
+    import timm
+
+    by_module: dict[str, str] = {}
+    for name in timm.list_models():  # one of each file: the smallest have the shortest names
+        by_module.setdefault(f"{timm.models.model_entrypoint(name).__module__}:{name[:5]}", name)
+    return sorted(by_module.values())
+
+
+def _make_timm(name: str) -> Made:
+    import timm
+
+    module = timm.create_model(name, pretrained=False)
+    return module, (1, *module.default_cfg["input_size"])
+
+
+def _torchvision() -> list[str]:
+    import torchvision
+
+    models = torchvision.models
+    detection = set(models.list_models(module=models.detection))
+    skipped = ("raft", "mc3", "r3d", "r2plus1d", "s3d", "mvit", "swin3d", "quantized")
+    return [name for name in models.list_models() if name not in detection and not name.startswith(skipped)]
+
+
+def _make_torchvision(name: str) -> Made:
+    import torchvision
+
+    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    segmentation = any(word in name for word in ("fcn", "deeplab", "lraspp"))
+    if segmentation:
+        options["weights_backbone"] = None
+    module = torchvision.models.get_model(name, weights=None, **options)
+    return module, (1, 3, 299, 299) if name == "inception_v3" else (1, 3, 224, 224)
+
+
+_TRANSFORMERS = (
+    "ResNet", "RegNet", "ConvNext", "ConvNextV2", "MobileNetV1", "MobileNetV2", "Bit", "EfficientNet", "PoolFormer",
+    "FocalNet", "Cvt", "Levit", "MobileViT", "MobileViTV2", "SwiftFormer", "EfficientFormer", "Segformer", "Swin",
+    "Swinv2", "Van", "PvtV2", "Pvt", "DeiT", "Dinat", "HGNetV2", "TextNet",
+)  # fmt: skip
+
+
+def _transformers() -> list[str]:
+    import transformers
+
+    heads = ("ForImageClassification", "ForSemanticSegmentation", "Model")
+    found = []
+    for kind in _TRANSFORMERS:
+        found += [kind + head for head in heads if hasattr(transformers, kind + head)]
+    return found
+
+
+def _make_transformers(name: str) -> Made:
+    import transformers
+
+    kind = next(kind for kind in sorted(_TRANSFORMERS, key=len, reverse=True) if name.startswith(kind))
+    config = getattr(transformers, f"{kind}Config")()
+    size = getattr(config, "image_size", 224)
+    size = size if isinstance(size, int) else size[0]
+    return getattr(transformers, name)(config), (1, getattr(config, "num_channels", 3), size, size)
+
+
+def _smp() -> list[str]:
+    import segmentation_models_pytorch as smp
+
+    encoders = ("resnet18", "mobilenet_v2", "efficientnet-b0", "timm-regnetx_002", "densenet121", "vgg11_bn")
+    networks = sorted(smp.MODEL_ARCHITECTURES_MAPPING)
+    return [f"{network}/{encoder}" for network in networks for encoder in encoders] + [
+        f"{network}/mit_b0" for network in networks
+    ]
+
+
+def _make_smp(name: str) -> Made:
+    import segmentation_models_pytorch as smp
+
+    network, encoder = name.split("/")
+    return smp.create_model(network, encoder, encoder_weights=None, classes=4), (1, 3, 128, 128)
+
+
+# File, class and options.
+_SPANDREL = {
+    "ESRGAN": "RRDB:RRDBNet:num_blocks=3,num_filters=32",
+    "Compact": "SRVGG:SRVGGNetCompact",
+    "RCAN": "rcan_arch:RCAN:n_resgroups=2,n_resblocks=2",
+    "NAFNet": "NAFNet_arch:NAFNet",
+    "SwinIR": "SwinIR:SwinIR:img_size=48,window_size=8",
+    "Swin2SR": "Swin2SR:Swin2SR",
+    "SPAN": "span:SPAN",
+    "SAFMN": "safmn:SAFMN",
+    "OmniSR": "OmniSR:OmniSR",
+    "DnCNN": "network_dncnn:DnCNN",
+    "DRUNet": "network_unet:UNetRes",
+    "SCUNet": "SCUNet:SCUNet",
+    "DITN": "DITN_Real:DITN_Real",
+    "RealCUGAN": "upcunet_v3:UpCunet2x",
+    "PLKSR": "PLKSR:PLKSR",
+    "SwiftSRGAN": "SwiftSRGAN:Generator",
+    "MixDehazeNet": "MixDehazeNet:MixDehazeNet",
+    "FBCNN": "FBCNN:FBCNN",
+    "DAT": "DAT:DAT",
+    "HAT": "HAT:HAT",
+    "MoSR": "mosr:MoSR",
+    "SeemoRe": "seemore_t:SeemoRe",
+    "KBNet": "kbnet_s:KBNet_s",
+    "RetinexFormer": "retinexformer_arch:RetinexFormer",
+    "IPT": "ipt:IPT",
+}
+
+
+def _spandrel() -> list[str]:
+    import spandrel  # noqa: F401
+
+    return list(_SPANDREL)
+
+
+def _make_spandrel(name: str) -> Made:
+    import importlib
+
+    file, kind, *rest = _SPANDREL[name].split(":")
+    options = {key: int(value) for key, value in (part.split("=") for part in ",".join(rest).split(",") if part)}
+    module = getattr(importlib.import_module(f"spandrel.architectures.{name}.__arch.{file}"), kind)
+    if kind == "DnCNN":
+        options = {"in_nc": 3, "out_nc": 3, "nc": 64, "nb": 17, "act_mode": "R"}
+    return module(**options), (1, 4 if kind == "UNetRes" else 3, 64, 64)
+
+
+_SMALL_KL = {
+    "block_out_channels": (32, 64),
+    "down_block_types": ("DownEncoderBlock2D",) * 2,
+    "up_block_types": ("UpDecoderBlock2D",) * 2,
+    "layers_per_block": 2,
+    "norm_num_groups": 8,
+}
+_SMALL_DC = {
+    **dict.fromkeys(("encoder_block_out_channels", "decoder_block_out_channels"), (32, 64)),
+    **dict.fromkeys(("encoder_layers_per_block", "decoder_layers_per_block"), (1, 1)),
+    **dict.fromkeys(("encoder_qkv_multiscales", "decoder_qkv_multiscales"), ((), (5,))),
+    **dict.fromkeys(("encoder_block_types", "decoder_block_types"), "ResBlock"),
+    "latent_channels": 8,
+}
+_DIFFUSERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
+    "AutoencoderKL.decoder": ("AutoencoderKL", _SMALL_KL, (1, 4, 16, 16)),
+    "AutoencoderKL.encoder": ("AutoencoderKL", _SMALL_KL, (1, 3, 32, 32)),
+    "AutoencoderTiny.decoder": ("AutoencoderTiny", {}, (1, 4, 16, 16)),
+    "AutoencoderTiny.encoder": ("AutoencoderTiny", {}, (1, 3, 64, 64)),
+    "VQModel.decoder": ("VQModel", {"block_out_channels": (32,), "norm_num_groups": 8}, (1, 3, 16, 16)),
+    "VQModel.encoder": ("VQModel", {"block_out_channels": (32,), "norm_num_groups": 8}, (1, 3, 32, 32)),
+    "AutoencoderDC.decoder": ("AutoencoderDC", _SMALL_DC, (1, 8, 16, 16)),
+}
+
+
+def _diffusers() -> list[str]:
+    import diffusers  # noqa: F401
+
+    return list(_DIFFUSERS)
+
+
+def _make_diffusers(name: str) -> Made:
+    import diffusers
+
+    kind, options, shape = _DIFFUSERS[name]
+    return getattr(getattr(diffusers, kind)(**options), name.split(".")[1]), shape
+
+
+def _ultralytics() -> list[str]:
+    import ultralytics
+
+    root = Path(ultralytics.__file__).parent / "cfg" / "models"
+    kept = re.compile("world|yoloe|-depth|rtdetr")
+    return sorted(path.name for path in root.glob("*/*.yaml") if not kept.search(path.name))
+
+
+def _make_ultralytics(name: str) -> Made:
+    from ultralytics import YOLO
+
+    module = YOLO(name, verbose=False).model
+    return module.fuse(verbose=False) if hasattr(module, "fuse") else module, (1, 3, 128, 128)
+
+
+LIBRARIES: dict[str, tuple[Callable[[], list[str]], Callable[[str], Made]]] = {
+    "pytorchcv": (_pytorchcv, _make_pytorchcv),
+    "timm": (_timm, _make_timm),
+    "torchvision": (_torchvision, _make_torchvision),
+    "transformers": (_transformers, _make_transformers),
+    "smp": (_smp, _make_smp),
+    "spandrel": (_spandrel, _make_spandrel),
+    "diffusers": (_diffusers, _make_diffusers),
+    "ultralytics": (_ultralytics, _make_ultralytics),
+}
+
+
+# ---- one network
+
+
+def _without_extension() -> None:
+    """Define torchvision's operators if its extension, built for another PyTorch, does not load; none is called."""
+    import torch
+
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    _libraries.append(library)
+    for _ in range(50):
+        try:
+            import torchvision  # noqa: F401
+        except RuntimeError as error:
+            missing = re.search(r"operator torchvision::(\w+) does not exist", str(error))
+            if missing is None:
+                raise
+            library.define(f"{missing[1]}(Tensor x) -> Tensor")
+            for name in [name for name in sys.modules if name.startswith("torchvision")]:
+                del sys.modules[name]
+        else:
+            return
+
+
+_libraries: list[Any] = []  # kept until the end of the process
+
+
+def disturb(module: Any) -> None:
+    """Set random statistics, scales and shifts of batch normalization, so that no layer is an identity."""
+    import torch
+
+    for part in module.modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
+            part.running_mean.normal_(0, 0.1)
+            part.running_var.uniform_(0.5, 1.5)
+            if part.weight is not None:
+                part.weight.data.uniform_(0.5, 1.5)
+                part.bias.data.normal_(0, 0.1)
+
+
+def _kind(module: Any, x: Any) -> tuple[str, list[Any]]:
+    """Return "cnn", "hybrid" (with products of computed matrices) or "transformer", and the outputs."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: collections.Counter[str] = collections.Counter()
+    constant = {id(value) for value in (*module.parameters(), *module.buffers())}
+
+    class Counter(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = function._schema.name.removeprefix("aten::")
+            if name in ("bmm", "baddbmm") or "scaled_dot_product" in name:
+                seen["product"] += not any(id(value) in constant for value in args)
+            seen["convolution"] += name == "convolution"
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Counter():
+        result = module(x)
+    outputs = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+    if not seen["product"]:
+        return "cnn", outputs
+    return ("hybrid" if seen["convolution"] > 4 else "transformer"), outputs
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_leaves(value)
+
+
+def _difference(found: Any, expected: list[Any]) -> tuple[float, str]:
+    """Return the max difference over outputs, as a part of the max of each, and what differs in shape."""
+    import numpy as np
+
+    results = list(found) if isinstance(found, tuple) else [found]
+    worst = 0.0
+    if len(results) != len(expected):
+        return float("inf"), f"{len(results)} outputs, not {len(expected)}"
+    for ours, theirs in zip(results, expected, strict=True):
+        theirs = theirs.double().numpy()
+        if ours.shape != theirs.shape:
+            return float("inf"), f"shape {ours.shape}, not {theirs.shape}"
+        scale = float(np.abs(theirs).max(initial=0)) or 1.0
+        error = float(np.abs(ours.astype(np.float64) - theirs).max(initial=0)) / scale
+        worst = max(worst, error if np.isfinite(error) else float("inf"))
+    return worst, ""
+
+
+def survey(name: str) -> dict[str, Any]:
+    """Make, import and compare one network, "library:network"; return its row."""
+    import contextlib
+    import copy
+    import warnings
+
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    with contextlib.suppress(Exception):
+        _without_extension()
+    row: dict[str, Any] = {"name": name, "kind": "", "outcome": "unavailable", "reason": ""}
+    library, network = name.split(":", 1)
+    try:
+        module, shape = LIBRARIES[library][1](network)
+        module = module.float().eval().requires_grad_(False)
+        disturb(module)
+        x = torch.rand(shape) * 2 - 1
+        exact = copy.deepcopy(module).double()
+        row["kind"], expected = _kind(exact, x.double())
+        row["shape"] = list(shape)
+        row["convolutions"] = sum("Conv" in type(part).__name__ for part in module.modules())
+    except Exception as error:
+        row["reason"] = f"{type(error).__name__}: {_short(error)}"
+        return row
+    import mpscnn
+
+    began = time.process_time()
+    try:
+        net = mpscnn.load(module, input_shapes=shape)
+    except (mpscnn.ImportError, NotImplementedError, ValueError) as error:
+        row |= {"outcome": "refused", "reason": str(error), "import_s": round(time.process_time() - began, 2)}
+        return row
+    except Exception as error:
+        row |= {"outcome": "failed", "reason": f"{type(error).__name__}: {error}\n{traceback.format_exc()[-600:]}"}
+        return row
+    row["import_s"] = round(time.process_time() - began, 2)
+    row["kernels"] = len(net.graph.nodes)
+    row["free"] = all(spec.height is None and spec.width is None for spec in net.inputs.values())
+    row["fixed_by"] = next((spec.fixed_by for spec in net.inputs.values() if spec.fixed_by), "")
+    try:
+        row["error"], row["reason"] = _difference(net(x), expected)
+        row["outcome"] = "right" if row["error"] <= TOLERANCE else "wrong"
+    except Exception as error:
+        row |= {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"}
+        return row
+    try:
+        row["other"] = _other_size(net, exact, shape)
+    except Exception as error:
+        row["other"] = f"failed: {_short(error)}"
+    if row["other"].startswith("wrong"):
+        row |= {"outcome": "wrong", "reason": row["other"]}
+    return row
+
+
+def _other_size(net: Any, exact: Any, shape: tuple[int, ...]) -> str:
+    """Compare a batch of two, of another size if the network takes one; "fixed" if PyTorch alone takes one."""
+    import torch
+
+    for size in ((shape[2] + 32, shape[3] + 64), shape[2:]):
+        x = torch.rand(2, shape[1], *size) * 2 - 1
+        try:
+            with torch.no_grad():
+                expected = [leaf for leaf in _leaves(exact(x.double())) if isinstance(leaf, torch.Tensor)]
+        except Exception:
+            continue
+        try:
+            found = net(x)
+        except ValueError as error:
+            return f"fixed: {_short(error)}"
+        difference, text = _difference(found, expected)
+        return "right" if difference <= TOLERANCE else f"wrong at {tuple(x.shape)}: {text or difference}"
+    return "fixed by PyTorch"
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200]
+
+
+# ---- all networks
+
+
+def run(name: str, seconds: float, gigabytes: float) -> dict[str, Any]:
+    """Survey one network in a process of its own; return its row."""
+
+    def limit() -> None:
+        size = int(gigabytes * 2**30)
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+    began = time.monotonic()
+    command = [sys.executable, __file__, "--one", name]
+    row: dict[str, Any]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, preexec_fn=limit, check=False)
+    except subprocess.TimeoutExpired:
+        row = {"name": name, "kind": "", "outcome": "hanging", "reason": f"more than {seconds:g} s"}
+    else:
+        line = next((line for line in done.stdout.splitlines() if line.startswith(MARK)), None)
+        if line is None:
+            text = f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
+            row = {"name": name, "kind": "", "outcome": "failed", "reason": text}
+        else:
+            row = json.loads(line.removeprefix(MARK))
+    return row | {"wall_s": round(time.monotonic() - began, 1)}
+
+
+def names(sample: int | None, seed: int, only: str | None) -> list[str]:
+    """Return names of networks: all, those that match, or a sample over the libraries."""
+    found: dict[str, list[str]] = {}
+    for library, (listed, _) in LIBRARIES.items():
+        try:
+            found[library] = [f"{library}:{name}" for name in listed()]
+        except Exception as error:
+            print(f"{library}: {type(error).__name__}: {_short(error)}", file=sys.stderr)
+    if only is not None:
+        return [name for several in found.values() for name in several if re.fullmatch(only, name)]
+    if sample is None:
+        return [name for several in found.values() for name in several]
+    chosen = []
+    for i, several in enumerate(found.values()):
+        count = sample // len(found) + (i < sample % len(found))
+        chosen += random.Random(seed).sample(several, min(count, len(several)))
+    return chosen
+
+
+def reasons(rows: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
+    """Return refused operators and reasons with the number of networks that each of them stops."""
+    counts: collections.Counter[str] = collections.Counter()
+    for row in rows:
+        if row["outcome"] != "refused":
+            continue
+        found, operator = set(), ""
+        for line in row["reason"].splitlines()[1:] or [row["reason"]]:
+            if match := re.match(r"  (\S+) \(\d+\):", line):
+                operator = match[1]
+            else:
+                text = re.sub(r"\d+", "n", line.strip().partition(": ")[2] or line.strip())
+                found.add(f"{operator}: {text}"[:140])
+        counts.update(found)
+    return counts.most_common()
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return the tables of the survey."""
+    lines = [
+        "| networks | " + " | ".join(COUNTED) + " | free sizes | max import, s |",
+        "|---" * (len(COUNTED) + 3) + "|",
+    ]
+    for kind in ("cnn", "hybrid", "transformer", ""):
+        some = [row for row in rows if row["kind"] == kind and row["outcome"] in COUNTED]
+        if some:
+            counts = [sum(row["outcome"] == outcome for row in some) for outcome in COUNTED]
+            seconds = max((row.get("import_s", 0) for row in some), default=0)
+            free = sum(bool(row.get("free")) for row in some)
+            lines.append(f"| {kind or 'unknown'} | " + " | ".join(map(str, [*counts, free, seconds])) + " |")
+    lines += [
+        "",
+        "| network | kind | outcome | error | kernels | import, s | another size |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        error = f"{row['error']:.1e}" if "error" in row else ""
+        cells = [row["name"], row["kind"], row["outcome"], error, row.get("kernels", ""), row.get("import_s", "")]
+        lines.append("| " + " | ".join(map(str, [*cells, row.get("other", "").partition(":")[0]])) + " |")
+    lines += ["", "| reason for refusals | networks |", "|---|---|"]
+    lines += [f"| {text.replace('|', '/')} | {count} |" for text, count in reasons(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, help="number of networks, drawn from all libraries")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", help="regular expression for library:network")
+    parser.add_argument("--again", help="JSON of an earlier survey: run its networks")
+    parser.add_argument("--outcome", help="with --again: only networks with this outcome")
+    parser.add_argument("--seconds", type=float, default=120, help="limit for each network")
+    parser.add_argument("--memory", type=float, default=10, help="limit for each network, GiB")
+    parser.add_argument("--json", help="file for the rows")
+    parser.add_argument("--markdown", help="file for the tables")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(MARK + json.dumps(survey(given.one)), flush=True)
+        os._exit(0)  # libraries may have threads that do not end
+    if given.again:
+        earlier = json.loads(Path(given.again).read_text())
+        wanted = [row["name"] for row in earlier if given.outcome in (None, row["outcome"])]
+    else:
+        import contextlib
+
+        with contextlib.suppress(Exception):
+            _without_extension()
+        wanted = names(given.sample, given.seed, given.only)
+    rows: list[dict[str, Any]] = []
+    for number, name in enumerate(wanted, 1):
+        row = run(name, given.seconds, given.memory)
+        rows.append(row)
+        reason = row["reason"].splitlines()[0][:90] if row["reason"] else ""
+        print(f"{number}/{len(wanted)} {name}: {row['outcome']} {row['wall_s']} s {reason}", flush=True)
+        if given.json:
+            Path(given.json).write_text(json.dumps(rows, indent=1) + "\n")
+    text = markdown(rows)
+    if given.markdown:
+        Path(given.markdown).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
