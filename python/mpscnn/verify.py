@@ -153,7 +153,7 @@ def verify(
             unmatched.append(node.name)
             continue
         name, theirs = found
-        moved = images[node.name] if reference.has_images else _as_shape(images[node.name], theirs.shape)
+        moved = images[node.name] if reference.has_images else _as_array(images[node.name], theirs)
         if moved is None:
             unmatched.append(node.name)
         else:
@@ -207,19 +207,24 @@ def _ours(
     return {node: found[name] for name, node in names.items()}, outputs
 
 
-def _as_shape(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any] | None:
+def _as_array(image: NDArray[Any], theirs: NDArray[Any]) -> NDArray[Any] | None:
     """Return an image (N, H, W, C) in the shape of the other program's tensor; None if no order of axes fits.
 
-    (N, C, H, W), the order of the models that are compared, is tried first, and is used for flattened tensors.
+    If several orders fit, as in a tensor whose axes have equal extents, the nearest one is returned; of equals the
+    first, (N, C, H, W). That is also the order of flattened tensors.
     """
+    shape = theirs.shape
     if math.prod(shape) != image.size:
         return None
     extents = [extent for extent in shape if extent != 1]
+    found: list[NDArray[Any]] = []
     for order in ((0, 3, 1, 2), (0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 2, 1), (0, 1, 3, 2), (0, 2, 3, 1)):
         moved: NDArray[Any] = image.transpose(order)
         if [extent for extent in moved.shape if extent != 1] == extents:
-            return np.reshape(moved, shape)
-    return np.reshape(image.transpose(0, 3, 1, 2), shape)
+            found.append(np.reshape(moved, shape))
+    if not found:
+        return np.reshape(image.transpose(0, 3, 1, 2), shape)
+    return found[0] if len(found) == 1 else min(found, key=lambda one: _row("", "", "", "", one, theirs, 0).difference)
 
 
 # ---- others

@@ -231,3 +231,25 @@ def test_weights_that_are_not_the_modules(run, tmp_path: Path, monkeypatch: pyte
     ran = run("verify", tmp_path / "weights.pth", "--torch", "torch.nn:Identity", "--input-shape", "1x3x64x64")
     assert (ran.status, ran.out) == (1, "")
     assert "Unexpected key(s)" in ran.err
+
+
+def test_equal_extents_in_another_order() -> None:
+    """Where channels, height and width are equal, the order of a layer's axes does not follow from its shape."""
+    import torch
+    from torch import nn
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.conv = nn.Linear(6, 6), nn.Conv2d(6, 6, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(self.linear(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+    torch.manual_seed(0)
+    module = Last().eval()
+    net = mpscnn.load(module, input_shapes=(1, 6, 6, 6), optimize=False)
+    x = np.random.default_rng(0).normal(size=(2, 6, 6, 6)).astype(np.float32)
+    found = verify(net, "torch", {"x": x}, model=module)
+    assert found.agrees, found.rows
+    assert {row.reference for row in found.rows} >= {"linear", "conv"}
