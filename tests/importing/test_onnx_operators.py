@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from onnx_support import check, model
 
 import mpscnn
@@ -238,3 +238,20 @@ def test_what_has_no_kernel(nodes, arrays, opset, reason):
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     with pytest.raises(mpscnn.UnsupportedOperatorError, match=reason):
         importer.read(proto)
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 8), (4, 4, 4)])
+def test_errors_are_those_of_the_models_own_layout(shape):
+    """The other layout of the input, which is tried next, fails for reasons that are not the model's."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["z"], kernel_shape=[1, 1]),
+        helper.make_node("Sin", ["z"], ["s"]),
+        helper.make_node("Cos", ["z"], ["t"]),
+        helper.make_node("Add", ["s", "t"], ["y"]),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *shape)) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="2 of its nodes") as caught:
+        mpscnn.load(model)
+    assert [operator for operator, _, _ in caught.value.nodes] == ["Sin", "Cos"]

@@ -78,6 +78,7 @@ def read(
     source = open_model(model, mapped=mapped)
     shapes = _checked_shapes(input_shapes)
     refused: UnsupportedOperatorError | None = None
+    reached = -1
     arrays: dict[str, Any] = {}
     ranks = {len(info.type.tensor_type.shape.dim) for info in source.graph.input}
     for layouts in LAYOUTS if ranks & {3, 4} else LAYOUTS[:1]:
@@ -85,8 +86,13 @@ def read(
         try:
             graph = walk.run()
         except UnsupportedOperatorError as error:
-            if refused is None or len(error.nodes) < len(refused.nodes):
-                refused = error
+            # The layout that leads further is the model's own: errors of the other are about its axes.
+            if len(walk.values) > reached:
+                refused, reached = error, len(walk.values)
+            continue
+        except InvalidModelError:
+            if refused is None:
+                raise
             continue
         if walk.has_free_extents() and not _same_at_other_extents(graph, source, shapes, layouts, arrays):
             walk.builder.origin = "the model, which means other kernels at other heights and widths"
