@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mpscnn
-from mpscnn.graph import CONCATENATE, Graph
+from mpscnn.graph import CONCATENATE, METAL_FUNCTION, Graph
+from mpscnn.verify import _run_function
 
 
 def to_nhwc(array: NDArray, layout: str) -> NDArray:
@@ -34,6 +35,8 @@ def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
         sources = [values[name] for name in node.sources]
         if node.kernel == CONCATENATE:
             values[node.name] = np.concatenate(sources, axis=3)
+        elif node.kernel == METAL_FUNCTION:
+            values[node.name] = _run_function(sources, **node.arguments)
         else:
             values[node.name] = mpscnn.KERNELS[node.kernel](**node.arguments)(*sources)
     return {

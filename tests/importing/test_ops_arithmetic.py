@@ -172,9 +172,21 @@ def test_extremes_with_a_constant_for_each_channel(op, reference, sign, first):
 
 def test_constants_larger_than_an_image():
     """They would load, and fail at run time."""
-    for op in (arithmetic.add, arithmetic.maximum):
-        with pytest.raises(UnmappedError, match=r"a constant of 91 x 91 pixels and 1 channels, more than the maximum"):
-            build(lambda b, x, op=op: op(b, x, constant(91, 91)), np.zeros((1, 1, 91, 91), np.float32))
+    large = np.ones((1, 16385, 2), np.float32)
+    large[0, 0, 0] = 2
+    x = np.zeros((1, 1, 1, 2), np.float32)
+    with pytest.raises(UnmappedError, match=r"a constant of 16385 x 2 pixels and 1 channels, more than the maximum"):
+        build(lambda b, x: arithmetic.add(b, x, large), x)
+    with pytest.raises(UnmappedError, match="maximum of tensors of different shapes"):
+        build(lambda b, x: arithmetic.maximum(b, x, large), x)
+
+
+def test_constants_of_more_values_than_a_fully_connected_layer_has():
+    for op, reference in ((arithmetic.add, torch.add), (arithmetic.maximum, torch.maximum)):
+        c = constant(91, 91)
+        check(
+            lambda b, x, op=op, c=c: op(b, x, c), lambda x, r=reference, c=c: r(x, torch.from_numpy(c)), (2, 3, 91, 91)
+        )
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1, 0.5), (None, 0.5), (-0.5, None), (0, 6), (-np.inf, np.inf)])

@@ -105,15 +105,10 @@ INVALID = {
 }
 UNMAPPED = {
     "same": (lambda b, x: convolution.conv2d(b, x, ONES, stride=2, padding="same"), "with a stride"),
-    "other_order": (
-        lambda b, x: convolution.conv2d(b, shape.permute(b, x, (0, 2, 1, 3)), np.ones((4, 6, 3, 3), np.float32)),
-        "in another order",
-    ),
     "output_padding": (
         lambda b, x: convolution.conv_transpose2d(b, x, np.ones((3, 4, 3, 3), np.float32), output_padding=1),
         "not less than the stride",
     ),
-    "along_width": (lambda b, x: convolution.linear(b, x, np.ones((2, 8), np.float32)), "along the width"),
     "huge_groups": (
         lambda b, x: convolution.conv2d(
             b, x, np.broadcast_to(np.float32(0), (6, 1, 8192, 8192)), padding=8192, groups=3

@@ -321,10 +321,6 @@ def test_all_unsupported_operators_are_listed() -> None:
 
 
 REFUSED = {
-    "attention": (
-        lambda x: torch.softmax(x.flatten(2) @ x.flatten(2).transpose(1, 2), -1),
-        "aten.transpose",
-    ),
     "mask": (lambda x: torch.where(x > 0, x, x * x), "aten.where"),
     "hardshrink": (F.hardshrink, "aten.hardshrink"),
     "mean_of_batch": (lambda x: x - x.mean(0, keepdim=True), "over the batch"),

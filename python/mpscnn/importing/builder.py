@@ -11,10 +11,13 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedOperatorError
 from ..graph import CHANNEL_LIMIT, EXTENT_LIMIT, Graph, Value
+
+if TYPE_CHECKING:
+    from ..metal import MetalFunction
 
 # Kernels whose results have constant extents along these axes: 1, or (`_SIZED`) those of an argument.
 _LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
@@ -174,19 +177,20 @@ class Builder:
 
     def add(
         self,
-        kernel: str,
+        kernel: str | MetalFunction,
         *sources: Tensor,
         height: int | None = None,
         width: int | None = None,
         channels: int | None = None,
         **arguments: Any,
     ) -> Tensor:
-        """Add a kernel. The result has the axes of the first source, and its extents unless others are given."""
+        """Add a kernel or a Metal function. The result has the first source's axes, and its extents unless given."""
         first = sources[0]
+        default = kernel.lower() if isinstance(kernel, str) else kernel.name
         value = self.graph.add(
             kernel,
             *(source.value for source in sources),
-            name=self.graph.unique(self._name or kernel.lower()),
+            name=self.graph.unique(self._name or default),
             origin=self.origin,
             **arguments,
         )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidModelError
 from .builder import Builder, Tensor, UnmappedError
+from .ops import shape
 
 
 class Computed:
@@ -40,9 +42,51 @@ class Number(Computed, float):
 
 @dataclass(frozen=True)
 class Merged:
-    """A tensor in a shape whose batch is merged with other axes, until it is split again."""
+    """A tensor in a shape whose batch is merged with other axes, until it is split again.
+
+    The values have the order of the tensor's axes; the first of `shape` is the batch times the first extents.
+    """
 
     tensor: Tensor
+    shape: tuple[int, ...]
+
+    def apart(self, builder: Builder) -> Tensor:
+        """Return the tensor with the batch as its first axis, and what is merged with it as its second."""
+        rest = self.shape[1:]
+        count, left = divmod(self.tensor.size, math.prod(rest))
+        if left:
+            raise UnmappedError(f"{self.shape}, parts of several images taken together")
+        return shape.reshape(builder, self.tensor, (count, *rest))
+
+    def with_(self, result: Tensor) -> Merged:
+        """Return the result of an operator on `apart`, with the batch merged again."""
+        return Merged(result, (self.shape[0], *result.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A tensor whose first axis, the batch or axes merged with it, is at `place`; the others have their order."""
+
+    tensor: Tensor | Merged
+    place: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape with 0 for the axis of the batch."""
+        rest = self.rest
+        return (*rest[: self.place], 0, *rest[self.place :])
+
+    @property
+    def rest(self) -> tuple[int, ...]:
+        """Shape without the axis of the batch."""
+        return self.tensor.shape[1:] if isinstance(self.tensor, Merged) else self.tensor.shape
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tensor whose batch is not the first axis, with all axes but the last taken together."""
+
+    turned: Turned
     shape: tuple[int, ...]
 
 
@@ -89,6 +133,10 @@ class Arguments:
             return value
         if isinstance(value, Merged):
             raise UnmappedError(f"{name}: the batch taken together with other axes, {value.shape}")
+        if isinstance(value, Rows):
+            raise UnmappedError(f"{name}: the batch taken together with axes before it, {value.shape}")
+        if isinstance(value, Turned):
+            raise UnmappedError(f"{name}: the axis of the batch at place {value.place}")
         if isinstance(value, Missing):
             raise UnmappedError(f"{name}: {value.why}")
         raise UnmappedError(f"{name} is a constant")

@@ -24,10 +24,10 @@ from torch.utils import _pytree as pytree
 
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import torch_checks
+from . import torch_batch, torch_checks
 from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError
-from .torch_arguments import Arguments, Merged, Missing, Number, Sized
+from .torch_arguments import Arguments, Merged, Missing, Number, Rows, Sized, Turned
 from .torch_patterns import Pattern, operator_name, patterns
 
 # Layouts to try, by number of axes of an input: the first is that of PyTorch's images, sequences and vectors; models
@@ -90,8 +90,21 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
             return reader.graph()
         except UnsupportedOperatorError as error:
             first = first or error
+        except InvalidModelError:
+            if first is None:
+                raise
     assert first is not None
     raise first
+
+
+def has_free_batch(program: torch.export.ExportedProgram) -> bool:
+    """Return whether the program takes any number of images."""
+    found = [
+        node.meta["val"]
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
+    ]
+    return all(bool(_symbols(value.shape[0])) for value in found if isinstance(value, torch.Tensor) and value.ndim)
 
 
 def first_line(error: BaseException) -> str:
@@ -341,6 +354,10 @@ class _Reader:
             return value if isinstance(value, torch.Tensor) else Missing(f'"{node.target}", which is no tensor')
         known = operator_name(node) in OPERATORS or node.target is operator.getitem or self._is_number(node)
         try:
+            if operator_name(node) in ("item", "_local_scalar_dense") and isinstance(
+                value := self._argument(node.args[0]), torch.Tensor
+            ):
+                return _constant(value, f"{self.name}: {node.name}").item()
             if self._is_number(node):
                 return self._number(node.meta["val"])
             if node in self.patterns:
@@ -354,7 +371,7 @@ class _Reader:
                 return _FAILED
             if node.target is operator.getitem:
                 return args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
-            if not any(isinstance(value, (Tensor, Merged, Missing)) for value in flat):
+            if not any(isinstance(value, (Tensor, Merged, Turned, Rows, Missing)) for value in flat):
                 return self._folded(node, args, kwargs)
             if self._is_check(node):
                 return None
@@ -417,7 +434,8 @@ class _Reader:
         with self.builder.node(label, _operator_text(node)):
             if self.sized & set(node.all_input_nodes) and name not in _ANY_EXTENT:
                 self.builder.fix()
-            result = OPERATORS[name](self.builder, self._arguments(node, args, kwargs))
+            arguments = self._arguments(node, args, kwargs)
+            result = torch_batch.apply(OPERATORS[name], name, arguments)
         if name not in _REPEATED:
             self._check_shapes(node, result)
         if isinstance(result, Tensor) and _aliased(node)[0] is None:
@@ -425,7 +443,7 @@ class _Reader:
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             source = node.args[0]
             assert isinstance(source, torch.fx.Node)
-            if not isinstance(self.values[source], (Tensor, Merged)):
+            if not isinstance(self.values[source], (Tensor, Merged, Turned, Rows)):
                 raise UnmappedError("a constant that is changed")
             changed = self.values[source]
             for other, value in self.values.items():
@@ -439,13 +457,17 @@ class _Reader:
             [value] if not isinstance(value, (list, tuple)) else value for value in (result, node.meta["val"])
         )
         for value, fake in zip(results, fakes, strict=False):
-            if not isinstance(value, Tensor) or not isinstance(fake, torch.Tensor):
+            if not isinstance(value, (Tensor, Merged, Turned)) or not isinstance(fake, torch.Tensor):
                 continue
             shape = tuple(int(_hint(extent)) for extent in fake.shape)
-            if shape[1:] != value.shape:
+            if isinstance(value, Turned):
+                place, value = value.place, value.tensor
+                shape = (shape[place], *shape[:place], *shape[place + 1 :])
+            stated = shape if isinstance(value, Merged) else shape[1:]
+            if stated != value.shape:
                 raise InvalidModelError(
                     f'{self.name}: "{node.name}" ({_operator_text(node)}) is said to be {shape}; its arguments make it'
-                    f" {(*shape[:1], *value.shape)}."
+                    f" {(*shape[: len(shape) - len(stated)], *value.shape)}."
                 )
 
     def _folded(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -508,8 +530,10 @@ class _Reader:
                 self.builder.output(name, value)
             else:
                 what = value.why if isinstance(value, Missing) else "a constant"
-                if isinstance(value, Merged):
+                if isinstance(value, (Merged, Rows)):
                     what = "the batch taken together with other axes"
+                if isinstance(value, Turned):
+                    what = f"the axis of the batch at place {value.place}"
                 self.failures.append(("output", name, what))
         if not self.failures and not self.builder.graph.outputs:
             raise InvalidModelError(f"{self.name} has no outputs.")

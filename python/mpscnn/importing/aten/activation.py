@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation, arithmetic, shape
+from ..ops import activation, arithmetic, general, shape
 from ..torch_arguments import Arguments, Missing
 from .registry import axis, operator
 
@@ -36,6 +37,8 @@ _unary("rsqrt", arithmetic.rsqrt)
 _unary("reciprocal", arithmetic.reciprocal)
 _unary("exp", arithmetic.exp)
 _unary("log", arithmetic.log)
+for _kind in general.ELEMENTWISE:
+    _unary(_kind, functools.partial(general.elementwise, kind=_kind))
 
 
 @operator("leaky_relu")

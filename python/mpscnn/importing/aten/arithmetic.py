@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, shape
+from ..ops import arithmetic, general, shape
 from ..torch_arguments import Arguments, Operand
 from .registry import operator
 
@@ -19,14 +19,39 @@ def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second:
     """Apply a function of two operands. If they do not broadcast, arrange the smaller one like the larger one."""
     try:
         return function(b, first, second, **options)
-    except UnmappedError:
-        if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.rank != second.rank:
-            raise
+    except UnmappedError as error:
+        refused = error
+    like = first if isinstance(first, Tensor) else second
+    if isinstance(first, Tensor) and isinstance(second, Tensor) and first.rank == second.rank:
         like = first if first.size >= second.size else second
-        if like.flat is not None:
-            raise
-        first, second = (x if x is like else shape.arrange(b, x, like.axes) for x in (first, second))
-        return function(b, first, second, **options)
+        if like.flat is None:
+            try:
+                one, other = (x if x is like else shape.arrange(b, x, like.axes) for x in (first, second))
+                return function(b, one, other, **options)
+            except UnmappedError:
+                pass
+    try:
+        if isinstance(first, Tensor) and isinstance(second, Tensor) and first.rank != second.rank:
+            raise refused  # the batch of one meets another axis of the other
+        operands = [x if isinstance(x, Tensor) else _of_images(x, like) for x in (first, second)]
+        return general.binary(b, function, *operands, **options)
+    except UnmappedError as error:
+        raise refused if error is refused else UnmappedError(f"{refused}; {error}") from None
+
+
+def _of_images(constant: Any, like: Any) -> NDArray[Any]:
+    """Return a constant without the axis of the batch."""
+    array: NDArray[Any] = np.asarray(constant)
+    other = like if isinstance(like, Tensor) else None
+    rank = other.rank if other is not None else array.ndim
+    if array.ndim == rank and array.ndim:
+        if array.shape[0] != 1:
+            raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
+        first: NDArray[Any] = array[0]
+        return first
+    if array.ndim > rank:
+        raise UnmappedError(f"a constant of shape {array.shape} with a tensor of {rank} axes")
+    return array
 
 
 @operator("add")

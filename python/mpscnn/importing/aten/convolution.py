@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import convolution
-from ..torch_arguments import Arguments, Merged
+from ..ops import arithmetic, convolution, general
+from ..torch_arguments import Arguments, Merged, Rows
 from .registry import operator
 
 
@@ -75,15 +76,19 @@ def _core_convolution(b: Builder, a: Arguments) -> Tensor:
 
 def _linear(b: Builder, value: Any, weight: NDArray[Any], bias: NDArray[Any] | None, a: Arguments) -> Any:
     """Apply a linear layer, also to pixels that are merged with the batch."""
+    if isinstance(value, Rows):
+        assert isinstance(value.turned.tensor, Tensor)
+        y = convolution.linear(b, value.turned.tensor, weight, bias)
+        return Rows(replace(value.turned, tensor=y), (value.shape[0], len(weight)))
     if isinstance(value, Merged):
         if value.tensor.shape[-1:] != value.shape[-1:]:
-            raise UnmappedError(f"a linear layer on {value.shape}, the batch taken together with other axes")
+            return value.with_(convolution.linear(b, value.apart(b), weight, bias))
         return Merged(convolution.linear(b, value.tensor, weight, bias), (*value.shape[:-1], len(weight)))
     return convolution.linear(b, a.tensor("input") if value is None else value, weight, bias)
 
 
 def _first(a: Arguments, name: str) -> Any:
-    return a[name] if isinstance(a[name], Merged) else a.tensor(name)
+    return a[name] if isinstance(a[name], (Merged, Rows)) else a.tensor(name)
 
 
 @operator("linear")
@@ -105,11 +110,104 @@ def _addmm(b: Builder, a: Arguments) -> Any:
 @operator("mm", "matmul", "bmm")
 def _matmul(b: Builder, a: Arguments) -> Any:
     name, other = ("mat2", a["mat2"]) if "mat2" in a else ("other", a["other"])
-    if not isinstance(other, torch.Tensor):
-        raise UnmappedError("a product of two matrices that the network computes")
+    if not isinstance(other, torch.Tensor) or isinstance(a["self"], torch.Tensor):
+        return _product(b, a, "self", name)
     weight = a.array(name)
     if weight.ndim == 3 and (weight == weight[:1]).all():
         weight = weight[0]  # core ATen repeats it for each row of pixels
     if weight.ndim != 2:
-        raise UnmappedError(f"a product with a constant of shape {weight.shape}")
+        return _product(b, a, "self", name)
     return _linear(b, _first(a, "self"), weight.T, None, a)
+
+
+def _product(b: Builder, a: Arguments, first: str, second: str) -> Tensor:
+    """Return the product of two matrices, for each of several; one of them may be a constant."""
+    one, other = a.operand(first), a.operand(second)
+    like = next(x for x in (one, other) if isinstance(x, Tensor))
+    if isinstance(one, Tensor) and isinstance(other, Tensor) and one.rank != other.rank:
+        raise UnmappedError(f"a product of tensors of {one.rank} and {other.rank} axes")
+    one, other = (x if isinstance(x, Tensor) else _matrices(b, x, like) for x in (one, other))
+    return general.matmul(b, one, other)
+
+
+def _matrices(b: Builder, constant: Any, like: Tensor) -> Tensor:
+    array = np.asarray(constant, np.float32)
+    if array.ndim == like.rank:
+        if len(array) != 1:
+            raise UnmappedError(f"a product with a constant of shape {array.shape}, of its own for each image")
+        array = array[0]
+    if array.ndim < 2:
+        raise UnmappedError(f"a product with a constant of shape {array.shape}")
+    return general.constant(b, like, array)
+
+
+@operator("baddbmm")
+def _baddbmm(b: Builder, a: Arguments) -> Any:
+    product = _product(b, a, "batch1", "batch2")
+    beta, alpha = a.number("beta"), a.number("alpha")
+    product = arithmetic.multiply(b, product, alpha)
+    if beta == 0:
+        return product
+    more = a.operand("self")
+    if not isinstance(more, Tensor):
+        more = np.asarray(more, np.float32) * np.float32(beta)
+        return arithmetic.add(b, product, more)
+    return general.binary(b, arithmetic.add, product, arithmetic.multiply(b, more, beta))
+
+
+@operator("scaled_dot_product_attention")
+def _attention(b: Builder, a: Arguments) -> Tensor:
+    if a.number("dropout_p") > 0:
+        raise UnmappedError("dropout in training: call module.eval() before the export")
+    query, key, value = (a.tensor(name) for name in ("query", "key", "value"))
+    if a["enable_gqa"] and query.shape[:-2] != key.shape[:-2]:
+        raise UnmappedError("enable_gqa, with fewer heads of the keys")
+    mask: Any = None
+    if a["attn_mask"] is not None:
+        mask = a.operand("attn_mask")
+        if not isinstance(mask, Tensor):
+            mask = np.asarray(mask)
+            if mask.dtype == np.bool_:
+                mask = np.where(mask, np.float32(0), np.float32(-np.inf))
+            if mask.ndim == query.rank:
+                if len(mask) != 1:
+                    raise UnmappedError(f"a mask of shape {mask.shape}, of its own for each image")
+                mask = mask[0]
+    if a["is_causal"]:
+        rows, columns = query.shape[-2], key.shape[-2]
+        mask = np.where(np.tri(rows, columns, dtype=bool), np.float32(0), np.float32(-np.inf))
+    return general.attention(b, query, key, value, mask, a.optional_number("scale"))
+
+
+@operator("einsum")
+def _einsum(b: Builder, a: Arguments) -> Tensor:
+    a_text, (one, other) = str(a["equation"]).replace(" ", ""), _two_of(a)
+    sources, _, result = a_text.partition("->")
+    first, _, second = sources.partition(",")
+    if "." in a_text or not result or len(set(first)) < len(first) or len(set(second)) < len(second):
+        raise UnmappedError(f'einsum "{a_text}"')
+    like = next(x for x in (one, other) if isinstance(x, Tensor))
+    batch = (first if like is one else second)[0]
+    tensors = []
+    for letters, x in ((first, one), (second, other)):
+        if isinstance(x, Tensor):
+            if letters[0] != batch:
+                raise UnmappedError(f'einsum "{a_text}" along the batch')
+            tensors.append((letters[1:], x))
+        elif batch in letters:
+            raise UnmappedError(f'einsum "{a_text}" of a constant for each image')
+        else:
+            tensors.append((letters, general.constant(b, like, np.asarray(x, np.float32))))
+    if result[0] != batch:
+        raise UnmappedError(f'einsum "{a_text}", with the batch at another place')
+    return general.einsum(b, tensors[0], tensors[1], result[1:])
+
+
+def _two_of(a: Arguments) -> tuple[Any, Any]:
+    if len(a["tensors"]) != 2:
+        raise UnmappedError(f"einsum of {len(a['tensors'])} tensors")
+    found = []
+    for value in a["tensors"]:
+        a.values["part"] = value
+        found.append(a.operand("part"))
+    return found[0], found[1]

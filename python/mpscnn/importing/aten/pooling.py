@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import pooling, reduction
+from ..ops import general, pooling, reduction
 from ..torch_arguments import Arguments, Missing, Sized, same_extent
 from .registry import operator
 
@@ -19,7 +19,7 @@ def _max_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
     stride = _window(a, "stride", one) if a["stride"] else None
     return pooling.max_pool2d(
         b,
-        _pooled(a, one),
+        _pooled(b, a, one),
         _window(a, "kernel_size", one),
         stride,
         _window(a, "padding", one),
@@ -28,8 +28,8 @@ def _max_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
     )
 
 
-def _pooled(a: Arguments, one: bool) -> Tensor:
-    x = a.source
+def _pooled(b: Builder, a: Arguments, one: bool) -> Tensor:
+    x = general.with_channels_second(b, a.source)
     if x.rank != (3 if one else 4):
         raise UnmappedError(f"pooling of a tensor with {x.rank} axes, without a batch")
     return x
@@ -56,7 +56,7 @@ def _max_pool1d_with_indices(b: Builder, a: Arguments) -> list[Any]:
 
 
 def _avg_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
-    x = _pooled(a, one)
+    x = _pooled(b, a, one)
     window = a["kernel_size"]
     extents = a.shape_of("self")[-len(window) :]
     if all(isinstance(size, Sized) for size in window) and all(map(same_extent, window, extents)):
@@ -87,20 +87,23 @@ def _avg_pool1d(b: Builder, a: Arguments) -> Tensor:
 
 @operator("adaptive_avg_pool2d", "_adaptive_avg_pool2d")
 def _adaptive_avg_pool2d(b: Builder, a: Arguments) -> Tensor:
-    return pooling.adaptive_avg_pool2d(b, _pooled(a, False), a.pair("output_size"))
+    return pooling.adaptive_avg_pool2d(b, _pooled(b, a, False), a.pair("output_size"))
 
 
 @operator("adaptive_avg_pool1d")
 def _adaptive_avg_pool1d(b: Builder, a: Arguments) -> Tensor:
-    return pooling.adaptive_avg_pool2d(b, _pooled(a, True), a.one("output_size"))
+    return pooling.adaptive_avg_pool2d(b, _pooled(b, a, True), a.one("output_size"))
 
 
 @operator("adaptive_max_pool2d")
 def _adaptive_max_pool2d(b: Builder, a: Arguments) -> list[Any]:
-    return [pooling.adaptive_max_pool2d(b, _pooled(a, False), a.pair("output_size")), Missing("indices of a pooling")]
+    return [
+        pooling.adaptive_max_pool2d(b, _pooled(b, a, False), a.pair("output_size")),
+        Missing("indices of a pooling"),
+    ]
 
 
 @operator("adaptive_max_pool1d")
 def _adaptive_max_pool1d(b: Builder, a: Arguments) -> list[Any]:
-    x = _pooled(a, True)
+    x = _pooled(b, a, True)
     return [pooling.adaptive_max_pool2d(b, x, a.one("output_size")), Missing("indices of a pooling")]

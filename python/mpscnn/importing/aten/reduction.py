@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, reduction
+from ..ops import arithmetic, general, reduction
 from ..torch_arguments import Arguments, Missing
 from .arithmetic import maximum, minimum
 from .registry import Operator, operator
@@ -93,15 +93,16 @@ def _variance(b: Builder, a: Arguments) -> Tensor:
         correction = 1.0 if a["correction"] is None else a.number("correction")
     else:
         correction = 1.0 if a["unbiased"] else 0.0
-    distance = arithmetic.subtract(b, x, reduction.mean(b, x, dims, True))
+    mean = reduction.mean(b, x, dims, True)
+    if x.flat is None:
+        distance = arithmetic.subtract(b, x, mean)
+    else:
+        distance = general.binary(b, arithmetic.subtract, x, mean)
     mean = reduction.mean(b, arithmetic.square(b, distance), dims, bool(a["keepdim"]))
     if correction == 0:
         return mean
-    if x.flat is not None:
-        raise UnmappedError(f"a variance of {x.shape}, whose axes were taken together or apart")
-    axes = "".join(x.axis(dim) for dim in dims)
-    b.fix_unless_constant(x, axes)
-    count = math.prod(x.extent(axis) for axis in axes)
+    b.fix_unless_constant(x, "HW" if x.flat is not None else "".join(x.axis(dim) for dim in dims))
+    count = math.prod(x.shape[dim % x.rank - 1] for dim in dims)
     if count <= correction:
         raise UnmappedError(f"a variance of {count} values with a correction of {correction}")
     return arithmetic.multiply(b, mean, count / (count - correction))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import resize
+from ..ops import general, resize
 from ..torch_arguments import Arguments, Computed, Sized
 from .registry import operator
 
@@ -14,7 +14,7 @@ from .registry import operator
 def _resize(mode: str, *names: str) -> None:
     @operator(*names)
     def resample(b: Builder, a: Arguments) -> Tensor:
-        x = a.source
+        x = general.with_channels_second(b, a.source)
         count = x.rank - 2
         aligned = bool(a["align_corners"]) if "align_corners" in a else None
         scales: list[Any] | None
@@ -54,7 +54,10 @@ _resize("linear", "upsample_linear1d")
 
 @operator("pad")
 def _pad(b: Builder, a: Arguments) -> Tensor:
-    return resize.pad(b, a.source, a.integers("pad"), a["mode"], a.optional_number("value"))
+    x = a.source
+    if x.flat is not None and x.rank <= 4:
+        x = general.store(b, x)
+    return resize.pad(b, x, a.integers("pad"), a["mode"], a.optional_number("value"))
 
 
 @operator("constant_pad_nd")
@@ -74,9 +77,9 @@ def _replication_pad(b: Builder, a: Arguments) -> Tensor:
 
 @operator("pixel_shuffle")
 def _pixel_shuffle(b: Builder, a: Arguments) -> Tensor:
-    return resize.pixel_shuffle(b, a.source, a.integer("upscale_factor"))
+    return resize.pixel_shuffle(b, general.with_channels_second(b, a.source), a.integer("upscale_factor"))
 
 
 @operator("pixel_unshuffle")
 def _pixel_unshuffle(b: Builder, a: Arguments) -> Tensor:
-    return resize.pixel_unshuffle(b, a.source, a.integer("downscale_factor"))
+    return resize.pixel_unshuffle(b, general.with_channels_second(b, a.source), a.integer("downscale_factor"))

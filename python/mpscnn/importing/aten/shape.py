@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, resize, shape
-from ..torch_arguments import Arguments, Computed, Merged, Missing, Sized, same_extent
+from ..ops import arithmetic, general, resize, shape
+from ..torch_arguments import Arguments, Computed, Merged, Missing, Rows, Sized, Turned, same_extent
 from .registry import axis, operator
 
 
@@ -26,15 +27,32 @@ def _reshape(b: Builder, a: Arguments) -> Any:
     to = a.shape
     source = a["self"]
     if isinstance(source, Merged):
-        if to and a.is_batch(to[0]) and tuple(map(int, to[1:])) == source.tensor.shape:
-            return source.tensor
-        raise UnmappedError(f"{source.shape}, the batch taken together with other axes, as {tuple(map(int, to))}")
+        if name == "unsqueeze" and a.integer("dim") % len(to) == 0:
+            raise UnmappedError("an axis in front of the batch, which is taken together with other axes")
+        if to and a.is_batch(to[0]) and (int(a.batch) > 1 or source.tensor.size == math.prod(map(int, to))):
+            if tuple(map(int, to[1:])) == source.tensor.shape:
+                return source.tensor
+            return shape.reshape(b, source.tensor, [int(extent) for extent in to[1:]])
+        return Merged(source.tensor, tuple(map(int, to)))
+    if isinstance(source, Rows):
+        return _rows_apart(b, source, to)
+    if isinstance(source, Turned):
+        if name in ("squeeze", "unsqueeze"):
+            raise UnmappedError(f"the axis of the batch at place {source.place}")  # lifted
+        before, place = a.shape_of("self"), source.place
+        if len(to) <= place or not all(map(same_extent, before[: place + 1], to[: place + 1])):
+            return _turned_and_merged(b, source, before, to)
+        rest = [int(extent) for extent in (*to[:place], *to[place + 1 :])]
+        if isinstance(source.tensor, Merged):
+            return Turned(Merged(source.tensor.tensor, (source.tensor.shape[0], *rest)), place)
+        return Turned(shape.reshape(b, source.tensor, rest), place)
     x = a.source
     if name == "squeeze" and "dim" in a:
         dims = [dim for dim in a.integers("dim") if dim % x.rank or int(a.batch) == 1]
         return shape.squeeze(b, x, dims)
     if name == "unsqueeze":
-        return shape.unsqueeze(b, x, a.integer("dim"))
+        dim = a.integer("dim") % (x.rank + 1)
+        return Turned(shape.unsqueeze(b, x, 1), 1) if dim == 0 else shape.unsqueeze(b, x, dim)
     if not to or not a.is_batch(to[0]):
         return Merged(x, tuple(map(int, to)))
     if name == "squeeze" and int(to[0]) == 1:
@@ -43,15 +61,58 @@ def _reshape(b: Builder, a: Arguments) -> Any:
     return shape.reshape(b, x, [int(extent) for extent in to[1:]], computed)
 
 
+def _rows_apart(b: Builder, x: Rows, to: tuple[Any, ...]) -> Turned:
+    """Return a view that takes apart the axes that were taken together."""
+    place, own = x.turned.place, x.turned.tensor.shape
+    inside = tuple(map(int, (*to[:place], *to[place + 1 :])))
+    if len(to) <= place or inside[:place] != own[:place] or math.prod(inside) != math.prod(own):
+        raise UnmappedError(f"{x.shape}, the batch taken together with axes before it, as {tuple(map(int, to))}")
+    assert isinstance(x.turned.tensor, Tensor)
+    return Turned(shape.reshape(b, x.turned.tensor, inside), place)
+
+
+def _turned_and_merged(b: Builder, x: Turned, before: tuple[Any, ...], to: tuple[Any, ...]) -> Any:
+    """Return a view that takes the batch, which is not the first axis, together with others."""
+    place, rest = x.place, tuple(map(int, to))
+    refused = UnmappedError(f"the axis of the batch at place {place}, taken together with others, {rest}")
+    if not isinstance(x.tensor, Tensor):
+        raise refused
+    own = x.tensor.shape
+    if len(to) > place and all(map(same_extent, before[:place], to[:place])):
+        # (L, N, h * d) as (L, N * h, d)
+        count, left = divmod(int(to[place]), int(before[place]))
+        if left or count * math.prod(rest[place + 1 :]) != math.prod(own[place:]):
+            raise refused
+        y = shape.reshape(b, x.tensor, (*own[:place], count, *rest[place + 1 :]))
+        y = shape.permute(b, y, [0, place + 1, *range(1, place + 1), *range(place + 2, y.rank)])
+        return Turned(Merged(y, (rest[place], *y.shape[1:])), place)
+    if len(to) == 2 and math.prod(own[place:]) % rest[-1] == 0:
+        # (L, N, h, d) as (L * N, h * d)
+        count = math.prod(own[place:]) // rest[-1]
+        inner = (*own[:place], *((count,) if count > 1 else ()), rest[-1])
+        return Rows(Turned(shape.reshape(b, x.tensor, inner), place), rest)
+    raise refused
+
+
 @operator("permute")
-def _permute(b: Builder, a: Arguments) -> Tensor:
-    return shape.permute(b, a.source, a.integers("dims"))
+def _permute(b: Builder, a: Arguments) -> Tensor | Turned:
+    x = a.source
+    order = [dim % x.rank for dim in a.integers("dims")]
+    return _with_batch_at(shape.permute(b, x, [0, *(dim for dim in order if dim)]), order.index(0))
+
+
+def _with_batch_at(x: Tensor, place: int) -> Tensor | Turned:
+    return Turned(x, place) if place else x
 
 
 @operator("transpose", "swapaxes", "swapdims")
-def _transpose(b: Builder, a: Arguments) -> Tensor:
+def _transpose(b: Builder, a: Arguments) -> Tensor | Turned:
     first, second = ("axis0", "axis1") if "axis0" in a else ("dim0", "dim1")
-    return shape.transpose(b, a.source, a.integer(first), a.integer(second))
+    x = a.source
+    order = list(range(x.rank))
+    one, other = a.integer(first) % x.rank, a.integer(second) % x.rank
+    order[one], order[other] = order[other], order[one]
+    return _with_batch_at(shape.permute(b, x, [0, *(dim for dim in order if dim)]), order.index(0))
 
 
 @operator("mT")
@@ -71,7 +132,7 @@ def _movedim(b: Builder, a: Arguments) -> Tensor:
 
 @operator("contiguous", "clone", "detach", "alias", "lift_fresh_copy", "positive")
 def _same_values(b: Builder, a: Arguments) -> Any:
-    return a["self"] if isinstance(a["self"], Merged) else a.source
+    return a["self"] if isinstance(a["self"], (Merged, Turned, Rows)) else a.source
 
 
 @operator("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout")
@@ -84,9 +145,24 @@ def _dropout(b: Builder, a: Arguments) -> Any:
 @operator("to", "_to_copy", "type_as")
 def _to(b: Builder, a: Arguments) -> Any:
     before, after = a.node.args[0].meta["val"].dtype, a.node.meta["val"].dtype  # type: ignore[union-attr]
+    if isinstance(a["self"], torch.Tensor):
+        return a["self"].to(after)
     if after not in (before, torch.float32):
         raise UnmappedError(f"a conversion from {before} to {after}")
     return a["self"] if isinstance(a["self"], Merged) else a.source
+
+
+@operator("new_full", "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like")
+def _full(b: Builder, a: Arguments) -> Any:
+    """Return a constant with the type, and perhaps the shape, of a tensor."""
+    if any(isinstance(extent, Computed) and extent.of_extents for extent in a.shape):
+        b.fix()
+    name = a.node.target._schema.name  # type: ignore[union-attr]
+    value = a.number("fill_value") if "fill_value" in a else float("ones" in name)
+    shape = [int(extent) for extent in a.shape]
+    if math.prod(shape) > general.TABLE_LIMIT:
+        raise UnmappedError(f"a constant of shape {tuple(shape)}")
+    return torch.full(shape, value, dtype=a.node.meta["val"].dtype)
 
 
 @operator("where")
@@ -104,7 +180,10 @@ def _cat(b: Builder, a: Arguments) -> Tensor:
     values = list(a["tensors"])
     like = next((value for value in values if isinstance(value, Tensor)), None)
     if like is None:
-        raise UnmappedError("a concatenation of " + next(v.why for v in values if isinstance(v, Missing)))
+        why = [value.why for value in values if isinstance(value, Missing)]
+        raise UnmappedError(
+            f"a concatenation of {why[0]}" if why else "a concatenation of tensors without the batch first"
+        )
     tensors = []
     for place, value in enumerate(values):
         a.values["part"] = value
@@ -119,8 +198,10 @@ def _cat(b: Builder, a: Arguments) -> Tensor:
 def _constant_tensor(b: Builder, a: Arguments, like: Tensor, place: int) -> Tensor:
     """Return a constant that is concatenated with tensors, with the axes of `like`."""
     array = np.asarray(a.operand("part"), np.float32)
-    if like.flat is not None or array.ndim != like.rank or len(array) != 1:
+    if array.ndim != like.rank or len(array) != 1:
         raise UnmappedError(f"a concatenation with a constant of shape {array.shape}")
+    if like.flat is not None:
+        return general.constant(b, like, array[0])
     missing = [axis for axis in "HWC" if axis not in like.axes]
     letters = [*like.axes[1:], *missing]
     image = array[0].reshape(array.shape[1:] + (1,) * len(missing))
@@ -207,13 +288,27 @@ def _index(b: Builder, a: Arguments) -> Tensor:
 
 
 def _picked(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
-    if x.axis(dim) != "C":
-        return _padded(b, x, dim, indices)
+    if x.flat is not None or x.axis(dim) != "C":
+        try:
+            return _padded(b, x, dim, indices)
+        except UnmappedError:
+            return _gathered(b, x, dim, indices)
     count = x.channels
     wanted = [int(index) for index in indices.reshape(-1)]
     if any(not -count <= index < count for index in wanted):
         raise InvalidModelError(f"{b.origin}: an index of {wanted} is not one of the {count} channels.")
     return shape.pick_channels(b, x, [index % count for index in wanted])
+
+
+def _gathered(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
+    if dim == 0:
+        raise UnmappedError("images of the batch in another order")
+    count, wanted = x.shape[dim - 1], indices.reshape(-1).astype(np.int64)
+    if wanted.size and not (-count <= wanted.min() and wanted.max() < count):
+        raise InvalidModelError(
+            f"{b.origin}: an index of {wanted.tolist()} is not one of the {count} along axis {dim}."
+        )
+    return general.gather(b, x, dim - 1, wanted % count)
 
 
 def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
@@ -234,10 +329,16 @@ def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
 
 @operator("flip")
 def _flip(b: Builder, a: Arguments) -> Tensor:
-    dims = a.integers("dims")
-    if len(dims) != 1:
-        raise UnmappedError(f"a flip along {len(dims)} axes")
-    return _picked(b, a.source, dims[0] % a.source.rank, np.arange(a.source.channels)[::-1])
+    x = a.source
+    for dim in a.integers("dims"):
+        place = dim % x.rank
+        if place == 0:
+            raise UnmappedError("images of the batch in another order")
+        if x.flat is None and x.axes[place] == "C":
+            x = _picked(b, x, place, np.arange(x.channels)[::-1])
+        else:
+            x = general.gather(b, x, place - 1, np.arange(x.shape[place - 1])[::-1])
+    return x
 
 
 @operator("channel_shuffle")
@@ -283,9 +384,14 @@ def _repeat(b: Builder, a: Arguments) -> Tensor:
     counts = [1] * (x.rank - len(counts)) + list(counts)
     if counts[0] != 1 or len(counts) != x.rank:
         raise UnmappedError("the batch repeated")
-    for dim, count in enumerate(counts):
-        if isinstance(count, Computed) and count.of_extents:
-            b.fix()
-        if count != 1:
-            x = shape.cat(b, [x] * int(count), dim)
-    return x
+    if any(isinstance(count, Computed) and count.of_extents for count in counts):
+        b.fix()
+    return shape.repeat(b, x, [int(count) for count in counts[1:]])
+
+
+@operator("roll")
+def _roll(b: Builder, a: Arguments) -> Tensor:
+    shifts, dims = a.integers("shifts"), a.integers("dims")
+    if not dims:
+        raise UnmappedError("values in another order, the batch included")
+    return shape.roll(b, a.source, shifts, dims)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError, as_image
+from . import general
 
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
@@ -134,6 +135,9 @@ def _split(builder: Builder, tensor: Tensor, constant: Constant) -> tuple[Tensor
 def constant_image(builder: Builder, like: Tensor, image: NDArray[np.float32]) -> Tensor:
     """Return constants, (H, W, C), as a tensor with the batch of `like`: the bias of a layer with weights of 0."""
     height, width, channels = image.shape
+    if image.size > CHANNEL_LIMIT and max(height, width) <= EXTENT_LIMIT and channels <= CHANNEL_LIMIT:
+        y = general.constant(builder, like, image)
+        return replace(y, axes="NHWC", flat=None)
     if max(height, width) > EXTENT_LIMIT or image.size > CHANNEL_LIMIT:
         raise UnmappedError(
             f"a constant of {height} x {width} pixels and {channels} channels, more than the maximum"
@@ -293,7 +297,10 @@ def _extremum(builder: Builder, name: str, a: Operand, b: Operand) -> Tensor:
                 return _at_least(builder, a, array)
             return neg(builder, _at_least(builder, neg(builder, a), -array))
         builder.fix_unless_constant(a)
-        image = np.broadcast_to(array.reshape(1, 1, -1) if kind != "image" else array, (a.height, a.width, a.channels))
+        image, extents = array.reshape(1, 1, -1) if kind != "image" else array, (a.height, a.width, a.channels)
+        if np.broadcast_shapes(image.shape, extents) != extents:
+            raise UnmappedError(f"{name} of tensors of different shapes: {a.shape} and {array.shape}")
+        image = np.broadcast_to(image, extents)
         b = replace(constant_image(builder, a, image), axes=a.axes, flat=a.flat)
     a, b = align(builder, a, b)
     if (a.height, a.width, a.channels) != (b.height, b.width, b.channels):

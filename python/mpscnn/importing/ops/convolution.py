@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
+from . import general
 from .shape import arrange
 
 Pair: TypeAlias = tuple[int, int]
@@ -114,24 +115,26 @@ def linear(builder: Builder, x: Tensor, weight: NDArray[Any], bias: NDArray[Any]
             f"{builder.origin}: the weights {weight.shape} take {inputs} values, the source has shape {x.shape}."
         )
     if x.flat is not None and len(x.flat) > 1:
-        if len(x.flat) > 3:
-            raise UnmappedError(f"a linear layer on a tensor of shape {x.flat}")
-        x = arrange(builder, x, "N" + "HWC"[-len(x.flat) :])
+        try:
+            if len(x.flat) > 3:
+                raise UnmappedError(f"a linear layer on a tensor of shape {x.flat}")
+            x = arrange(builder, x, "N" + "HWC"[-len(x.flat) :])
+        except UnmappedError:
+            y = replace(general.store(builder, x), axes="NHWC", flat=None)
+            return general.reshape(linear(builder, y, weight, bias), (*x.shape[:-1], outputs))
     if x.flat is not None or x.axes == "NC":
         return _fully_connected(builder, x, weight, bias)
     last = x.axes[-1]
     if last == "C":
         return builder.add("Convolution", x, channels=outputs, weight=weight[:, :, None, None], bias=bias)
     if x.channels > 1:
-        raise UnmappedError(f"a linear layer along {_AXIS_NAMES[last]} of an image with {x.channels} channels")
+        y = replace(general.store(builder, x), axes="NHWC", flat=None)
+        return general.reshape(linear(builder, y, weight, bias), (*x.shape[:-1], outputs))
     builder.fix_unless_constant(x, last)
     filters = weight[:, None, :, None] if last == "H" else weight[:, None, None, :]
     extent: dict[str, int] = {"height" if last == "H" else "width": 1}
     y = builder.add("Convolution", x, channels=outputs, weight=filters, bias=bias, **extent)
     return replace(y, axes=x.axes.replace("C", last)[:-1] + "C")
-
-
-_AXIS_NAMES = {"H": "the height", "W": "the width", "C": "the channels"}
 
 
 def _fully_connected(builder: Builder, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:
@@ -196,7 +199,11 @@ def _as_image(builder: Builder, x: Tensor, spatial: str) -> Tensor:
         raise UnmappedError(f"a convolution of a tensor with {x.rank} axes, {x.shape} behind the batch")
     if x.flat is None and x.axes[1] == "C":
         return x
-    return arrange(builder, x, "NC" + spatial)
+    axes = "NC" + spatial
+    try:
+        return arrange(builder, x, axes)
+    except UnmappedError:
+        return general.channels_second(builder, x)
 
 
 def _merge(weight: NDArray[Any], groups: int, inputs: int, outputs: int) -> tuple[NDArray[Any], int]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
-from ..builder import Builder, Tensor, UnmappedError, as_image
-from . import arithmetic
+from ..builder import Builder, Tensor, as_image
+from . import arithmetic, general
 
 
 def batch_norm(
@@ -44,7 +45,7 @@ def _by_statistics(
     eps: float,
     training: dict[str, Any],
 ) -> Tensor:
-    x = _channels_second(x)
+    x = _channels_second(builder, x)
     values = _values(x, weight=weight, bias=bias, running_mean=running_mean, running_var=running_var)
     y = builder.add(
         "BatchNormalization",
@@ -73,7 +74,7 @@ def instance_norm(
         if running_mean is None or running_var is None:
             raise InvalidModelError("instance_norm without statistics of the source has none of training either.")
         return _by_statistics(builder, x, running_mean, running_var, weight, bias, eps, {"statistics": "image"})
-    x = _channels_second(x)
+    x = _channels_second(builder, x)
     values = _values(x, weight=weight, bias=bias)
     return builder.add(
         "InstanceNormalization",
@@ -93,7 +94,7 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Same as torch.nn.functional.group_norm."""
-    x = _channels_second(x)
+    x = _channels_second(builder, x)
     if num_groups < 1 or x.channels % num_groups:
         raise InvalidModelError(f"num_groups ({num_groups}) does not divide the {x.channels} channels.")
     values = _values(x, weight=weight, bias=bias)
@@ -120,6 +121,8 @@ def layer_norm(
     Over the channels, separate kernels compute the variance as the mean of squared deviations.
     """
     shape = tuple(normalized_shape)
+    if x.flat is not None and (x.rank > 2 or x.channels != math.prod(x.flat)):
+        return _layer_norm_of_stored(builder, x, shape, weight, bias, eps)
     x = as_image(x)
     if not shape or x.shape[-len(shape) :] != shape:
         raise InvalidModelError(f"normalized_shape {shape} is not the end of the source's shape {x.shape}.")
@@ -145,7 +148,7 @@ def layer_norm(
             y = arithmetic.multiply(builder, y, weight)
         return y if bias is None else arithmetic.add(builder, y, bias)
     if over != "C":
-        raise UnmappedError(f"layer normalization over {over} of {x.axes}")
+        return _layer_norm_of_stored(builder, x, shape, weight, bias, eps)
     centred = builder.add("Subtract", x, builder.add("ReduceFeatureChannelsMean", x, channels=1))
     squares = builder.add("Multiply", centred, centred)
     variance = builder.add("ReduceFeatureChannelsMean", squares, channels=1)
@@ -165,11 +168,29 @@ def layer_norm(
     return builder.in_trainer(y, statistics="none")
 
 
+def _layer_norm_of_stored(
+    builder: Builder,
+    x: Tensor,
+    shape: tuple[int, ...],
+    weight: NDArray[Any] | None,
+    bias: NDArray[Any] | None,
+    eps: float,
+) -> Tensor:
+    """Normalize over the last axes as channels of an image that stores the tensor in the order of its axes."""
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise InvalidModelError(f"normalized_shape {shape} is not the end of the source's shape {x.shape}.")
+    before, count = x.shape[: -len(shape)], math.prod(shape)
+    y = general.store(builder, general.reshape(x, (*before, count)))
+    scale, shift = (None if values is None else values.reshape(-1) for values in (weight, bias))
+    y = layer_norm(builder, replace(y, axes="NHWC", flat=None), (count,), scale, shift, eps)
+    return general.reshape(y, x.shape)
+
+
 def local_response_norm(
     builder: Builder, x: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """Same as torch.nn.functional.local_response_norm; MPS has the same window of channels."""
-    x = _channels_second(x)
+    x = _channels_second(builder, x)
     if size < 1:
         raise InvalidModelError(f"size ({size}) is less than the minimum (1).")
     return builder.add(
@@ -177,8 +198,10 @@ def local_response_norm(
     )
 
 
-def _channels_second(x: Tensor) -> Tensor:
+def _channels_second(builder: Builder, x: Tensor) -> Tensor:
     """Return `x` as an image whose axis 1 is its channels."""
+    if x.flat is not None and 2 < x.rank <= 4:
+        return general.channels_second(builder, x)
     x = as_image(x)
     if x.rank < 2 or x.axes[1] == "C":
         return x
@@ -186,7 +209,7 @@ def _channels_second(x: Tensor) -> Tensor:
         # Both have extent 1, so they can be swapped.
         names = str.maketrans({x.axes[1]: "C", "C": x.axes[1]})
         return replace(x, axes=x.axes.translate(names))
-    raise UnmappedError(f"statistics of {x.axes[1]} of {x.axes}, an axis that is not the image's channels")
+    return general.channels_second(builder, x)
 
 
 def _values(x: Tensor, **arrays: NDArray[Any] | None) -> dict[str, NDArray[Any] | None]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..builder import Builder, Tensor, UnmappedError
-from . import arithmetic
+from . import arithmetic, general
 
 KERNEL = {"W": "ReduceRow", "H": "ReduceColumn", "C": "ReduceFeatureChannels"}
 EXTENT = {"W": "width", "H": "height", "C": "channels"}
@@ -61,7 +61,13 @@ def reduced(tensor: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool
 
 def _reduce(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None, keepdim: bool, kind: str) -> Tensor:
     dims = _dims(tensor, dim)
-    axes = axes_of(tensor, dims)
+    try:
+        axes = axes_of(tensor, dims)
+    except UnmappedError:
+        last, _ = general.with_last(builder, tensor, dims)
+        result = reduce_axis(builder, last, "C", kind)
+        left = [1 if d in dims else e for d, e in enumerate(tensor.shape, 1) if keepdim or d not in dims]
+        return general.reshape(result, left)
     result = tensor
     for axis in "WHC":  # rows first: their values are adjacent
         if axis in axes:
@@ -132,8 +138,16 @@ def argmin(builder: Builder, tensor: Tensor, dim: int, keepdim: bool = False) ->
 def softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tensor:
     """Return exp(x) over its sum along some axes, without overflow."""
     dims = _dims(tensor, dim)
-    if _of_channels(tensor, dims):
+    try:
+        of_channels = _of_channels(tensor, dims)
+    except UnmappedError:
+        last, order = general.with_last(builder, tensor, dims)
+        return general.restored(builder, builder.add("SoftMax", last), tensor.shape, order)
+    if of_channels:
         return builder.add("SoftMax", tensor)
+    if tensor.flat is not None:
+        last, order = general.with_last(builder, tensor, dims)
+        return general.restored(builder, builder.add("SoftMax", last), tensor.shape, order)
     powers = arithmetic.exp(builder, arithmetic.subtract(builder, tensor, amax(builder, tensor, dims, True)))
     return arithmetic.divide(builder, powers, sum(builder, powers, dims, True))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
+from . import general
 
 # Max rows or columns that a convolution crops from both ends; for more, heights and widths are fixed instead.
 MAXIMUM_CUT = 16
@@ -19,6 +20,8 @@ MAXIMUM_CUT = 16
 ENDLESS = 2**31 - 1
 # Max values of weights that pick channels.
 MAXIMUM_PICK = 1 << 24
+# Max repetitions by a concatenation.
+MAXIMUM_REPEAT = 8
 
 
 def is_constant(builder: Builder, x: Tensor, axis: str) -> bool:
@@ -212,7 +215,11 @@ def permute(builder: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
         raise UnmappedError("the axis of the batch at another place")
     if x.flat is None:
         return replace(x, axes="".join(x.axes[place] for place in order))
-    return _permute_flat(builder, x, [place - 1 for place in order[1:]])
+    places = [place - 1 for place in order[1:]]
+    try:
+        return _permute_flat(builder, x, places)
+    except UnmappedError:
+        return general.permute(builder, x, places)
 
 
 def _permute_flat(builder: Builder, x: Tensor, order: list[int]) -> Tensor:
@@ -271,13 +278,16 @@ def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         raise InvalidModelError(f"tensors of shapes {[x.shape for x in tensors]} are concatenated.")
     if len(tensors) == 1:
         return first
-    if any(x.flat is not None for x in tensors):
-        if first.rank > 4:
-            raise UnmappedError(f"a concatenation of tensors with {first.rank} axes")
-        axes = "NC" if first.rank == 2 else "N" + "HWC"[1 - first.rank :]
-        tensors = [arrange(builder, x, axes) for x in tensors]
-    elif any(x.axes != first.axes for x in tensors):
-        tensors = _in_common_axes(builder, tensors)
+    try:
+        if any(x.flat is not None for x in tensors):
+            if first.rank > 4:
+                raise UnmappedError(f"a concatenation of tensors with {first.rank} axes")
+            axes = "NC" if first.rank == 2 else "N" + "HWC"[1 - first.rank :]
+            tensors = [arrange(builder, x, axes) for x in tensors]
+        elif any(x.axes != first.axes for x in tensors):
+            tensors = _in_common_axes(builder, tensors)
+    except UnmappedError:
+        return _cat_around(builder, tensors, place - 1)
     first = tensors[0]
     axis = first.axes[place]
     for x in tensors[1:]:
@@ -297,6 +307,22 @@ def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         joined = y if joined is None else builder.add("Add", joined, y)
     assert joined is not None
     return joined
+
+
+def _cat_around(builder: Builder, tensors: Sequence[Tensor], place: int) -> Tensor:
+    """Concatenate tensors of any number of axes along one of them; `place` is without the batch."""
+    shape = list(tensors[0].shape)
+    shape[place] = 0
+    for x in tensors:
+        if [e for i, e in enumerate(x.shape) if i != place] != [e for i, e in enumerate(shape) if i != place]:
+            raise InvalidModelError(
+                f"tensors of shapes {[x.shape for x in tensors]} are concatenated along {place + 1}."
+            )
+        shape[place] += x.shape[place]
+    last = place == len(shape) - 1
+    parts = [general.store(builder, x) if last else general.around(builder, x, place) for x in tensors]
+    y = cat(builder, [replace(x, axes="NHWC", flat=None) for x in parts], 3 if last else 2)
+    return general.reshape(y, shape)
 
 
 def _in_common_axes(builder: Builder, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -422,10 +448,13 @@ def _part_of_flat(builder: Builder, x: Tensor, place: int, wanted: range) -> Ten
         channels = np.arange(x.channels).reshape([flat[spot] for spot in parts])
         chosen = np.take(channels, list(wanted), axis=parts.index(place)).ravel()
         return reshape(builder, pick_channels(builder, replace(x, flat=None), chosen), shape)
-    if len(flat) > 3:
-        raise UnmappedError(f"a part of {flat} along axis {place + 1}")
     axes = "NC" if len(flat) == 1 else "N" + "HWC"[-len(flat) :]
-    return strided_slice(builder, arrange(builder, x, axes), place + 1, wanted.start, wanted.stop, wanted.step)
+    if len(flat) <= 3:
+        try:
+            return strided_slice(builder, arrange(builder, x, axes), place + 1, wanted.start, wanted.stop, wanted.step)
+        except UnmappedError:
+            pass
+    return general.part(builder, x, place, wanted)
 
 
 def select(builder: Builder, x: Tensor, dim: int, index: int) -> Tensor:
@@ -477,6 +506,8 @@ def expand(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
     for place, extent in enumerate(shape, 1):
         if extent in (-1, x.shape[place - 1]):
             continue
+        if x.flat is not None and x.shape[place - 1] == 1:
+            return general.broadcast(builder, x, [a if b == -1 else b for a, b in zip(x.shape, shape, strict=True)])
         if x.flat is not None or x.shape[place - 1] != 1:
             raise UnmappedError(f"{x.shape} expanded to {tuple(shape)}")
         axis = x.axes[place]
@@ -488,4 +519,29 @@ def expand(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
             x = builder.add(
                 "UpsamplingNearest", x, scale_factor=factor, **{"height" if axis == "H" else "width": extent}
             )
+    return x
+
+
+def repeat(builder: Builder, x: Tensor, counts: Sequence[int]) -> Tensor:
+    """Same as torch.tile, with a count for each axis after the batch."""
+    changed = [place for place, count in enumerate(counts) if count != 1]
+    if x.flat is None and len(counts) <= 3 and all(counts[place] <= MAXIMUM_REPEAT for place in changed):
+        for place in changed:
+            x = cat(builder, [x] * counts[place], place + 1)
+        return x
+    return general.repeat(builder, x, counts) if changed else x
+
+
+def roll(builder: Builder, x: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
+    """Same as torch.roll along some axes."""
+    for shift, dim in zip(shifts, dims, strict=True):
+        place = _dim(x, dim)
+        if place == 0:
+            raise UnmappedError("images of the batch in another order")
+        extent = x.shape[place - 1]
+        cut = -shift % extent
+        if cut:
+            if x.flat is None and x.axes[place] != "C":
+                builder.fix_unless_constant(x, x.axes[place])
+            x = cat(builder, [narrow(builder, x, dim, cut, extent - cut), narrow(builder, x, dim, 0, cut)], dim)
     return x

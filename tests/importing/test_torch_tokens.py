@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens, attention, and tensors of any number of axes: modules against PyTorch in float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch_support import Function, randomize
+
+import mpscnn
+from mpscnn.importing import torch_export
+
+X = (4, 6, 8)  # channels, height, width: all differ
+
+
+def check(module: nn.Module, *shapes: tuple[int, ...], relative: float = 1e-5) -> mpscnn.Network:
+    """Compare the network with PyTorch in float64, for the batch of the import and for others."""
+    module = module.eval()
+    net = mpscnn.load(module, input_shapes=[(1, *shape) for shape in shapes])
+    exact = copy.deepcopy(module).double()
+    generator = torch.Generator().manual_seed(1)
+    for batch in (1, 2, 5):
+        sources = [torch.randn(batch, *shape, generator=generator) for shape in shapes]
+        with torch.no_grad():
+            expected = exact(*(source.double() for source in sources))
+        several = expected if isinstance(expected, (tuple, list)) else [expected]
+        found = net(*sources)
+        for ours, theirs in zip(found if isinstance(found, tuple) else [found], several, strict=True):
+            assert ours.shape == tuple(theirs.shape)
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=0, atol=relative * float(theirs.abs().max()))
+    return net
+
+
+def constant(*shape: int) -> torch.Tensor:
+    """Values between -1 and 1 that are the same in float32 and float64."""
+    count = int(np.prod(shape))
+    return ((torch.arange(float(count)) * 37 + 11) % 64 / 32 - 1).view(shape)
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    """Windows of 3 x 4 pixels as images of their own, and back."""
+    n, c, h, w = x.shape
+    y = x.view(n, c, h // 3, 3, w // 4, 4).permute(0, 2, 4, 3, 5, 1).reshape(-1, 12, c)
+    y = torch.softmax(y, 1) + F.layer_norm(y, (c,))
+    return y.view(n, h // 3, w // 4, 3, 4, c).permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
+
+
+def heads(x: torch.Tensor) -> torch.Tensor:
+    n, c, h, w = x.shape
+    y = x.flatten(2).transpose(1, 2)
+    qkv = torch.cat([y, y * 2, y - 1], 2).reshape(n, h * w, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+    q, k, v = qkv.unbind(0)
+    return (torch.softmax(q @ k.transpose(-2, -1), -1) @ v).transpose(1, 2).reshape(n, h * w, -1)
+
+
+def shifted_windows(x: torch.Tensor) -> torch.Tensor:
+    n, c, h, w = x.shape
+    y = torch.roll(x.permute(0, 2, 3, 1), (-1, -2), (1, 2))
+    y = y.view(n, h // 3, 3, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 12, c)
+    qkv = torch.cat([y, y * 2, y - 1], 2).reshape(len(y), 12, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+    q, k, v = qkv[0], qkv[1], qkv[2]
+    scores = (q @ k.transpose(-2, -1)).view(n, 4, 2, 12, 12) + torch.arange(576.0, dtype=x.dtype).view(
+        1, 4, 1, 12, 12
+    ) / 576
+    z = torch.softmax(scores.view(-1, 2, 12, 12), -1) @ v
+    z = z.transpose(1, 2).reshape(n, h // 3, w // 4, 3, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c)
+    return torch.roll(z, (1, 2), (1, 2)).permute(0, 3, 1, 2)
+
+
+def anchors(x: torch.Tensor) -> torch.Tensor:
+    """The grid of a detector, from the extents of its source."""
+    h, w = x.shape[2:]
+    rows, columns = torch.arange(h, dtype=x.dtype) + 0.5, torch.arange(w, dtype=x.dtype) + 0.5
+    rows, columns = torch.meshgrid(rows, columns, indexing="ij")
+    strides = x.new_full((1, h * w), torch.tensor([8.0, 16.0])[1].item())
+    return (x[:, :2].flatten(2) + torch.stack([columns, rows]).view(1, 2, -1)) * strides
+
+
+def image_of_tokens(x: torch.Tensor) -> torch.Tensor:
+    return x.flatten(2).transpose(1, 2).transpose(1, 2).unflatten(2, (6, 8))
+
+
+def first_token(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([constant(1, 1, 4).to(x).expand(len(x), -1, -1), x.flatten(2).transpose(1, 2)], 1)
+
+
+def repeated_tokens(x: torch.Tensor) -> torch.Tensor:
+    return x.flatten(2).transpose(1, 2).unsqueeze(1).expand(-1, 60, -1, -1) + constant(60, 48, 4).to(x)
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    return F.scaled_dot_product_attention(x, x * 2, x - 1, torch.ones(6, 6, dtype=torch.bool).tril(1))
+
+
+def merged_behind_an_axis(x: torch.Tensor) -> torch.Tensor:
+    return x.flatten(2).permute(2, 0, 1).reshape(48, -1, 2).transpose(0, 1).reshape(len(x), 2, 48, 2)
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    return torch.floor(x * 3) + torch.ceil(x * 5) + torch.round(x * 7) + torch.trunc(x * 2) + torch.sign(x)
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "tokens": lambda x: x.flatten(2).transpose(1, 2),
+    "tokens_and_back": lambda x: (x.flatten(2).transpose(1, 2) * 2).transpose(1, 2).reshape(x.shape) + x,
+    "convolution_of_tokens": lambda x: F.conv2d(image_of_tokens(x), torch.ones(3, 4, 3, 3, dtype=x.dtype)),
+    "convolution_across_rows": lambda x: F.conv2d(x.transpose(1, 2), torch.ones(3, 6, 3, 3, dtype=x.dtype)),
+    "sequence_of_tokens": lambda x: F.conv1d(x.permute(0, 2, 3, 1).flatten(1, 2), torch.ones(3, 48, 2, dtype=x.dtype)),
+    "channels_of_rows": lambda x: F.batch_norm(x.permute(0, 2, 3, 1), constant(6).to(x), constant(6).abs().to(x) + 1),
+    "channels_first_again": lambda x: F.group_norm(image_of_tokens(x), 2),
+    "pooling_of_rows": lambda x: F.max_pool2d(x.permute(0, 2, 3, 1), 2),
+    "resized_tokens": lambda x: F.interpolate(image_of_tokens(x), scale_factor=2),
+    "windows": windows,
+    "shifted_windows": shifted_windows,
+    "heads": heads,
+    "five_axes": lambda x: x.view(len(x), 2, 2, 6, 8).permute(0, 4, 1, 3, 2).contiguous(),
+    "sum_of_groups": lambda x: x.view(len(x), 2, 2, 6, 8).sum(2),
+    "mean_of_a_part": lambda x: x.view(len(x), 4, 2, 3, 8).mean((2, 4)),
+    "max_of_a_part": lambda x: x.view(len(x), 4, 2, 3, 8).amax(2, keepdim=True),
+    "softmax_of_groups": lambda x: torch.softmax(x.view(len(x), 2, 2, 6, 8), 2),
+    "softmax_of_tokens": lambda x: torch.softmax(x.flatten(2), 2) + x.flatten(2).mean(2, keepdim=True),
+    "variance_of_tokens": lambda x: x.flatten(2).var(2),
+    "normalized_images": lambda x: F.layer_norm(x.flatten(2), (48,), constant(48).to(x), constant(48).to(x)),
+    "normalized_rows": lambda x: F.layer_norm(x, (8,), constant(8).to(x), constant(8).to(x)),
+    "normalized_rows_and_columns": lambda x: F.layer_norm(x, (6, 8), constant(6, 8).to(x)),
+    "linear_of_rows": lambda x: F.linear(x, constant(5, 8).to(x), constant(5).to(x)),
+    "linear_of_five_axes": lambda x: F.linear(x.view(len(x), 2, 2, 6, 8), constant(5, 8).to(x)),
+    "linear_of_merged": lambda x: F.linear(x.view(-1, 12), constant(5, 12).to(x)).view(len(x), 16, 5),
+    "cat_of_tokens": lambda x: torch.cat([x.flatten(2).transpose(1, 2), x.flatten(2).transpose(1, 2) * 2], 1),
+    "cat_of_five_axes": lambda x: torch.cat([x.view(len(x), 2, 2, 6, 8)] * 2, 2),
+    "cat_of_last_axis": lambda x: torch.cat([x.view(len(x), 2, 2, 6, 8) + i for i in range(2)], 4),
+    "cat_with_constant": first_token,
+    "split_of_tokens": lambda x: x.flatten(2).transpose(1, 2).split([8, 40], 1)[1],
+    "part_with_step": lambda x: x.view(len(x), 2, 2, 6, 8)[:, :, :, 1::2],
+    "repeated": lambda x: x.view(len(x), 2, 2, 48).repeat(1, 1, 3, 2),
+    "expanded": lambda x: x.view(len(x), 2, 1, 2, 48).expand(-1, -1, 3, -1, -1) * 2,
+    "large_constant": repeated_tokens,
+    "broadcast_of_computed": lambda x: x.view(len(x), 2, 2, 48) * x.view(len(x), 2, 2, 48).mean(2, keepdim=True),
+    "flip": lambda x: x.flip(2, 3) + x.flip(1),
+    "roll": lambda x: torch.roll(x, (2, -3, 1), (1, 2, 3)),
+    "rows_by_index": lambda x: x[:, :, torch.tensor([5, 0, 0, 3])],
+    "products": lambda x: x @ x.transpose(2, 3),
+    "products_with_constants": lambda x: constant(7, 6).to(x) @ x + constant(4, 7, 6).to(x) @ x,
+    "products_that_broadcast": lambda x: x.mean(1, keepdim=True).mT @ x,
+    "bmm": lambda x: torch.bmm(x.view(-1, 6, 8), x.view(-1, 6, 8).transpose(1, 2)).view(len(x), 4, 6, 6),
+    "baddbmm": lambda x: torch.baddbmm(x.flatten(2) @ x.flatten(2).mT, x.flatten(2), x.flatten(2).mT, beta=0.5),
+    "einsum": lambda x: torch.einsum("nchw,ncvw->nhcv", x, x * 2),
+    "einsum_with_constant": lambda x: torch.einsum("nchw,cwk->nhck", x, constant(4, 8, 5).to(x)),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1),
+    "attention_scaled": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, scale=0.3),
+    "attention_causal": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, is_causal=True),
+    "attention_masked": masked,
+    "attention_with_bias": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, constant(4, 6, 6).to(x)),
+    "batch_second": lambda x: (x.flatten(2).permute(2, 0, 1) @ constant(4, 3).to(x)).permute(1, 2, 0),
+    "merged_behind_an_axis": merged_behind_an_axis,
+    "anchors": anchors,
+    "sine": lambda x: torch.sin(x) + torch.cos(x),
+    "rounding": rounded,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_function(name: str) -> None:
+    check(Function(CASES[name]), X)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_multi_head_attention(batch_first: bool) -> None:
+    attention = randomize(nn.MultiheadAttention(12, 3, batch_first=batch_first))
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.flatten(2).transpose(1, 2) if batch_first else x.flatten(2).permute(2, 0, 1)
+            y = self.attention(y, y, y, need_weights=False)[0]
+            return y if batch_first else y.transpose(0, 1)
+
+    check(Tokens(), (12, 3, 5))
+
+
+def test_core_aten() -> None:
+    """The functions are also right as decomposed by PyTorch."""
+    module = Function(lambda x: torch.softmax(x.flatten(2) @ x.flatten(2).transpose(1, 2), -1))
+    x = torch.randn(2, *X)
+    with torch_export.quiet():
+        program = torch.export.export(module, (x,)).run_decompositions()
+    np.testing.assert_allclose(mpscnn.load(program)(x), module(x).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda x: x.transpose(0, 1).sum(1), "along the batch"),
+        (lambda x: x.view(-1, 6, 8)[1:], "along the batch"),
+        (lambda x: x.permute(1, 2, 3, 0), "the axis of the batch at place 3"),
+        (lambda x: torch.einsum("nchw,nkhw->ck", x, x), "einsum"),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, constant(2, 4, 6, 6)), "for each image|of its own"),
+    ],
+)
+def test_refused(body: Callable[..., Any], reason: str) -> None:
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=reason):
+        mpscnn.load(Function(body), input_shapes=(2, *X))
+
+
+def test_a_table_that_no_image_holds() -> None:
+    body = lambda x: x.flatten(1).unsqueeze(2) * x.flatten(1).unsqueeze(1)  # noqa: E731
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="more than the maximum"):
+        mpscnn.load(Function(body), input_shapes=(1, 4, 48, 64))
