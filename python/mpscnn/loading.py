@@ -57,7 +57,8 @@ def load(
     options : dict, optional
         Further options of the reader, by name. For weights of a known architecture: properties that do not follow from
         the tensors, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules:
-        {"free_size": False}, a faster import for one height and width only.
+        {"free_size": False}, a faster import for one height and width only; {"free_size": True}, an import that may
+        take minutes for networks that are large or hard to trace, instead of one that fixes their size after 10 s.
     dtype, mean, std, allow_reduced_precision, optimize, device
         See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True
@@ -196,7 +197,7 @@ def read(
         _refuse("modules", architecture=architecture, layers=layers)
         from .importing import torch_module
 
-        free_size = True
+        free_size: bool | None = None
         for option, value in (options or {}).items():
             if option != "free_size":
                 raise TypeError(f"{option} is no option of modules: they have free_size.")

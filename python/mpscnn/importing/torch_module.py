@@ -14,7 +14,12 @@ from torch.utils import _pytree as pytree
 
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import torch_export
+from . import time_limit, torch_export
+
+# Max seconds for the trace that leaves heights and widths free.
+FREE_SECONDS = 10.0
+# Images in a trace for which a batch of one was given.
+TRACED_BATCH = 3
 
 Shapes = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 
@@ -24,14 +29,15 @@ def read(
     *,
     example_inputs: Any = None,
     input_shapes: Shapes | None = None,
-    free_size: bool = True,
+    free_size: bool | None = None,
     name: str | None = None,
 ) -> Graph:
     """Read the module in eval mode as a Graph.
 
     torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
     and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
-    only.
+    only. The module is traced for the example's size first, and then for all sizes. That second trace may fail, refuse
+    an operator, or take longer than FREE_SECONDS: then the first one is used.
 
     Parameters
     ----------
@@ -41,8 +47,9 @@ def read(
         Arguments of the module: one tensor, positional arguments, or keyword arguments. Values do not matter.
     input_shapes : tuple of int, list of them, or dict, optional
         Instead of `example_inputs`: the shape of the input, (N, C, H, W), shapes of several, or shapes by keyword.
-    free_size : bool
-        False: fix heights and widths to those of the example; the export takes a third of the time.
+    free_size : bool, optional
+        False: fix heights and widths to those of the example; the export takes a third of the time. True: trace for all
+        sizes without a limit of time. None: with the limit.
     name : str, optional
         Name in errors; default: its class.
 
@@ -67,8 +74,65 @@ def read(
     name = type(module).__name__ if name is None else name
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
     with _in_eval_mode(module), torch_export.quiet():
-        program = _export(module, args, kwargs, free_size, name)
-        return torch_export.read(program, name=name)
+        several = _with_batch(args, kwargs) if input_shapes is not None else None
+        graph, refused = _static(module, args, kwargs, name, several)
+        if free_size is not False:
+            with contextlib.suppress(Exception, time_limit.OverdueError):
+                limit = time_limit.limited(FREE_SECONDS) if free_size is None else contextlib.nullcontext()
+                with limit:
+                    given = several or _fresh(args, kwargs)
+                    program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given))
+                    if several is None or torch_export.has_free_batch(program):
+                        return torch_export.read(program, name=name)
+    if graph is None:
+        assert refused is not None
+        raise refused
+    return graph
+
+
+def _static(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    several: tuple[tuple[Any, ...], dict[str, Any]] | None,
+) -> tuple[Graph | None, UnsupportedOperatorError | None]:
+    """Return the graph for the heights and widths of the example, or the reason why there is none.
+
+    The batch is free if the module can be traced so. `several` are the arguments with a batch that no view can take for
+    an axis of extent 1, if that of `args` is 1.
+    """
+    program = None
+    with contextlib.suppress(Exception):
+        given = several or _fresh(args, kwargs)
+        program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given, batch_only=True))
+        if not torch_export.has_free_batch(program):
+            program = None
+    if program is None:
+        program = _export(module, *_fresh(args, kwargs), name)
+    try:
+        return torch_export.read(program, name=name), None
+    except UnsupportedOperatorError as error:
+        return None, error
+
+
+def _fresh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with new tensors on the same memory: an export may mark the extents of those it is given."""
+    found: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(
+        lambda value: value.detach() if isinstance(value, torch.Tensor) else value, (args, kwargs)
+    )
+    return found
+
+
+def _with_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments with a batch of TRACED_BATCH instead of 1; None if there is another batch."""
+    leaves = pytree.tree_leaves((args, kwargs))
+    if not all(isinstance(leaf, torch.Tensor) and leaf.ndim > 1 and len(leaf) == 1 for leaf in leaves):
+        return None
+    found: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(
+        lambda value: value.detach().expand(TRACED_BATCH, *value.shape[1:]), (args, kwargs)
+    )
+    return found
 
 
 @contextlib.contextmanager
@@ -118,12 +182,8 @@ def _examples(module: torch.nn.Module, shapes: Shapes) -> tuple[tuple[Any, ...],
 
 
 def _export(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free_size: bool, name: str
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> torch.export.ExportedProgram:
-    if free_size:
-        # If the module cannot be traced for free sizes, trace it for the given one.
-        with contextlib.suppress(Exception):
-            return torch.export.export(module, args, kwargs, dynamic_shapes=_dynamic_shapes(module, args, kwargs))
     try:
         return torch.export.export(module, args, kwargs)
     except Exception as error:
@@ -154,11 +214,15 @@ def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     return [tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
-def _dynamic_shapes(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return dynamic shapes that let torch.export decide for every extent whether it is free."""
+def _dynamic_shapes(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, batch_only: bool = False
+) -> Any:
+    """Return dynamic shapes that let torch.export decide for every extent, or for the batch, whether it is free."""
 
     def free(value: Any) -> Any:
-        return dict.fromkeys(range(value.ndim), torch.export.Dim.AUTO) if isinstance(value, torch.Tensor) else None
+        if not isinstance(value, torch.Tensor):
+            return None
+        return dict.fromkeys(range(min(value.ndim, 1) if batch_only else value.ndim), torch.export.Dim.AUTO)
 
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
     return {name: pytree.tree_map(free, value) for name, value in bound.arguments.items()}

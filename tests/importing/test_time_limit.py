@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limit for the time of an import, and the trace that is used instead."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mpscnn
+from mpscnn.importing import time_limit, torch_module
+
+
+def compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(100))
+
+
+def test_a_block_that_takes_too_long() -> None:
+    began = time.thread_time()
+    with pytest.raises(time_limit.OverdueError), time_limit.limited(0.2):
+        compute(20)
+    assert time.thread_time() - began < 5
+
+
+def test_a_block_that_ends_in_time() -> None:
+    before = threading.active_count()
+    for _ in range(20):
+        with time_limit.limited(30):
+            compute(0.001)
+    compute(0.3)  # nothing is raised later
+    end = time.monotonic() + 30
+    while threading.active_count() > before:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_other_threads_are_not_counted() -> None:
+    other = threading.Thread(target=compute, args=(0.6,))
+    other.start()
+    with time_limit.limited(0.3):
+        other.join()
+
+
+def slow(forward: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if isinstance(x.shape[2], torch.SymInt):
+                compute(20)
+            return forward(x)
+
+    return Slow()
+
+
+def test_the_trace_for_all_sizes_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_module, "FREE_SECONDS", 0.2)
+    began = time.thread_time()
+    net = mpscnn.load(slow(lambda x: torch.relu(x) * 2), input_shapes=(1, 3, 6, 8))
+    assert time.thread_time() - began < 15
+    assert net.inputs["x"].height == 6
+    x = np.random.default_rng(0).normal(size=(2, 3, 6, 8)).astype(np.float32)
+    assert np.array_equal(net(x), np.maximum(x, 0) * 2)
+
+
+def test_an_operator_that_is_refused_for_all_sizes_only() -> None:
+    """Only the trace for all sizes has it."""
+
+    class Free(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cumsum(2) if isinstance(x.shape[2], torch.SymInt) else torch.relu(x)
+
+    net = mpscnn.load(Free(), input_shapes=(1, 3, 6, 8))
+    assert net.inputs["x"].fixed_by
+    x = np.random.default_rng(0).normal(size=(2, 3, 6, 8)).astype(np.float32)
+    assert np.array_equal(net(x), np.maximum(x, 0))
+
+
+def test_the_static_trace_has_tensors_of_its_own() -> None:
+    """torch.export marks the extents of the tensors that it is given, also where it then fails."""
+
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if isinstance(x.shape[2], torch.SymInt):
+                torch._check(x.shape[2] == 6)
+                raise RuntimeError("not for all sizes")
+            return torch.relu(x)
+
+    x = torch.randn(2, 3, 6, 8)
+    for _ in range(2):
+        net = mpscnn.load(Failing(), example_inputs=(x,))
+        assert np.array_equal(net(x), torch.relu(x).numpy())
+    assert not [name for name in vars(x) if "dynamo" in name]
+
+
+def test_the_number_of_images_is_not_taken_from_the_example() -> None:
+    for shape in ((1, 3, 6, 8), (2, 3, 6, 8)):
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match="number of images"):
+            mpscnn.load(nn.Sequential(Scaled()), input_shapes=shape)
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.shape[0]
