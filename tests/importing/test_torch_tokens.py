@@ -83,6 +83,10 @@ def anchors(x: torch.Tensor) -> torch.Tensor:
     return (x[:, :2].flatten(2) + torch.stack([columns, rows]).view(1, 2, -1)) * strides
 
 
+def ones(x: torch.Tensor) -> torch.Tensor:
+    return torch.ones(3, 4, 3, 3, dtype=x.dtype)
+
+
 def image_of_tokens(x: torch.Tensor) -> torch.Tensor:
     return x.flatten(2).transpose(1, 2).transpose(1, 2).unflatten(2, (6, 8))
 
@@ -110,7 +114,7 @@ def rounded(x: torch.Tensor) -> torch.Tensor:
 CASES: dict[str, Callable[..., Any]] = {
     "tokens": lambda x: x.flatten(2).transpose(1, 2),
     "tokens_and_back": lambda x: (x.flatten(2).transpose(1, 2) * 2).transpose(1, 2).reshape(x.shape) + x,
-    "convolution_of_tokens": lambda x: F.conv2d(image_of_tokens(x), torch.ones(3, 4, 3, 3, dtype=x.dtype)),
+    "convolution_of_tokens": lambda x: F.conv2d(image_of_tokens(x), ones(x)),
     "convolution_across_rows": lambda x: F.conv2d(x.transpose(1, 2), torch.ones(3, 6, 3, 3, dtype=x.dtype)),
     "sequence_of_tokens": lambda x: F.conv1d(x.permute(0, 2, 3, 1).flatten(1, 2), torch.ones(3, 48, 2, dtype=x.dtype)),
     "channels_of_rows": lambda x: F.batch_norm(x.permute(0, 2, 3, 1), constant(6).to(x), constant(6).abs().to(x) + 1),
@@ -161,6 +165,10 @@ CASES: dict[str, Callable[..., Any]] = {
     "batch_second": lambda x: (x.flatten(2).permute(2, 0, 1) @ constant(4, 3).to(x)).permute(1, 2, 0),
     "merged_behind_an_axis": merged_behind_an_axis,
     "anchors": anchors,
+    "patches": lambda x: F.unfold(x, (3, 2), stride=(3, 2)) * 2,
+    "patches_and_back": lambda x: F.fold(F.unfold(x, (3, 2), stride=(3, 2)) * 2, (6, 8), (3, 2), stride=(3, 2)),
+    "convolution_of_patches": lambda x: F.conv2d(F.unfold(x, 2, stride=2).view(len(x), 4, 4, 12), ones(x)),
+    "repeated_in_place": lambda x: x.repeat_interleave(3, 1) + x.repeat_interleave(3, -3),
     "sine": lambda x: torch.sin(x) + torch.cos(x),
     "rounding": rounded,
 }  # fmt: skip
@@ -203,6 +211,8 @@ def test_core_aten() -> None:
         (lambda x: x.transpose(0, 1).sum(1), "along the batch"),
         (lambda x: x.view(-1, 6, 8)[1:], "along the batch"),
         (lambda x: x.permute(1, 2, 3, 0), "the axis of the batch at place 3"),
+        (lambda x: F.unfold(x, 3), "overlap"),
+        (lambda x: x.repeat_interleave(2, 0), "the batch repeated"),
         (lambda x: torch.einsum("nchw,nkhw->ck", x, x), "einsum"),
         (lambda x: F.scaled_dot_product_attention(x, x, x, constant(2, 4, 6, 6)), "for each image|of its own"),
     ],
@@ -210,6 +220,16 @@ def test_core_aten() -> None:
 def test_refused(body: Callable[..., Any], reason: str) -> None:
     with pytest.raises(mpscnn.UnsupportedOperatorError, match=reason):
         mpscnn.load(Function(body), input_shapes=(2, *X))
+
+
+def test_more_rows_than_an_image_has() -> None:
+    """Patches as an axis in front: 2 x 8,450 rows of 4 values would be an image of 16,900 rows."""
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y = x.view(len(x), 2, 130, 2, 130, 2).permute(0, 1, 2, 4, 3, 5)  # N, C, rows, columns, 2, 2
+        return torch.softmax(y * 2, -1) + y
+
+    check(Function(body), (2, 260, 260))
 
 
 def test_a_table_that_no_image_holds() -> None:

@@ -349,6 +349,51 @@ def _channel_shuffle(b: Builder, a: Arguments) -> Tensor:
     return shape.pick_channels(b, x, np.arange(x.channels).reshape(groups, -1).T.ravel())
 
 
+def _patch(a: Arguments, height: int, width: int) -> tuple[int, int]:
+    """Return the size of patches that cover an image; UnmappedError if they overlap or leave gaps."""
+    h, w = a.pair("kernel_size")
+    dilation, padding, stride = a.pair("dilation"), a.pair("padding"), a.pair("stride")
+    if dilation != (1, 1) or padding != (0, 0) or stride != (h, w) or height % h or width % w:
+        raise UnmappedError(f"patches of {h} x {w} of {height} x {width} pixels that overlap or leave some out")
+    return h, w
+
+
+@operator("im2col")
+def _im2col(b: Builder, a: Arguments) -> Tensor:
+    x = a.source
+    if x.rank != 4:
+        raise UnmappedError(f"patches of a tensor with {x.rank} axes")
+    channels, height, width = x.shape
+    h, w = _patch(a, height, width)
+    y = shape.reshape(b, x, (channels, height // h, h, width // w, w))
+    y = shape.permute(b, y, [0, 1, 3, 5, 2, 4])
+    return shape.reshape(b, y, (channels * h * w, height // h * (width // w)))
+
+
+@operator("col2im")
+def _col2im(b: Builder, a: Arguments) -> Tensor:
+    x = a.source
+    height, width = a.pair("output_size")
+    h, w = _patch(a, height, width)
+    if x.rank != 3 or x.shape[1] != height // h * (width // w):
+        raise UnmappedError(f"patches of a tensor of shape {x.shape}")
+    channels = x.shape[0] // (h * w)
+    y = shape.reshape(b, x, (channels, h, w, height // h, width // w))
+    y = shape.permute(b, y, [0, 1, 4, 2, 5, 3])
+    return shape.reshape(b, y, (channels, height, width))
+
+
+@operator("repeat_interleave")
+def _repeat_interleave(b: Builder, a: Arguments) -> Tensor:
+    x, dim = a.source, a["dim"]
+    if dim is None or not isinstance(a["repeats"], int):
+        raise UnmappedError("repetitions of all axes, or of another number for each value")
+    place = axis(a, "dim")
+    if place == 0:
+        raise UnmappedError("the batch repeated")
+    return general.gather(b, x, place - 1, np.repeat(np.arange(x.shape[place - 1]), a.integer("repeats")))
+
+
 # Operators that broadcast.
 _BROADCASTING = {"add", "sub", "mul", "div", "rsub", "multiply", "subtract", "divide", "true_divide"}
 

@@ -192,6 +192,14 @@ def image_of(shape: Sequence[int]) -> tuple[int, int, int]:
     return math.prod(shape[:-2]), rows, shape[-1]
 
 
+def storage_of(shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return `image_of`, or, if that has too many rows, an image with more columns that has the same channels."""
+    height, width, channels = image_of(shape)
+    if len(shape) > 3 and height > EXTENT_LIMIT:
+        return height // shape[-3], width * shape[-3], channels
+    return height, width, channels
+
+
 def is_stored(x: Tensor) -> bool:
     """Return whether the values are stored in the order of the tensor's axes."""
     axes = [axis for axis in x.axes[1:] if x.extent(axis) > 1]
@@ -209,9 +217,9 @@ def _with_axes(y: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def store(builder: Builder, x: Tensor, image: tuple[int, int, int] | None = None) -> Tensor:
-    """Return the tensor in an image (H, W, C) that has its values in the order of its axes; default: `image_of`."""
+    """Return the tensor in an image (H, W, C) that has its values in the order of its axes; default: `storage_of`."""
     shape = x.shape
-    image = image_of(shape) if image is None else image
+    image = storage_of(shape) if image is None else image
     if is_stored(x):
         if (x.height, x.width, x.channels) == image:
             builder.fix_unless_constant(x)
@@ -240,7 +248,7 @@ def strided(
     first: int = 0,
 ) -> Tensor:
     """Return a tensor of `shape`; `strides` and `first` are places in the values of `x`, in the order of its axes."""
-    image = image_of(shape) if image is None else image
+    image = storage_of(shape) if image is None else image
     letters = [*x.axes[1:], *(axis for axis in "HWC" if axis not in x.axes)]
     extents = [x.extent(axis) for axis in letters]
     kept = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent > 1] or [(1, 0)]
@@ -295,13 +303,14 @@ def with_channels_second(builder: Builder, x: Tensor) -> Tensor:
     return channels_second(builder, x)
 
 
-def broadcast(builder: Builder, x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Same as torch.expand, for the shape without the batch."""
+def broadcast(builder: Builder, x: Tensor, shape: Sequence[int], *, as_matrices: bool = False) -> Tensor:
+    """Same as torch.expand, for the shape without the batch; `as_matrices`: in an image as `image_of`."""
     missing = len(shape) - len(x.shape)
     before, strides = (1,) * missing + x.shape, [0] * missing + strides_of(x.shape)
     if missing < 0 or any(a not in (1, b) for a, b in zip(before, shape, strict=True)):
         raise UnmappedError(f"{x.shape} as {tuple(shape)}")
-    return strided(builder, x, shape, [0 if a == 1 else s for a, s in zip(before, strides, strict=True)])
+    zeroed = [0 if a == 1 else s for a, s in zip(before, strides, strict=True)]
+    return strided(builder, x, shape, zeroed, image_of(shape) if as_matrices else None)
 
 
 def repeat(builder: Builder, x: Tensor, counts: Sequence[int]) -> Tensor:
@@ -335,7 +344,10 @@ def matmul(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
     except ValueError:
         raise UnmappedError(f"a product of {a.shape} and {b.shape}") from None
     a, b = (
-        store(builder, x) if x.shape[:-2] == lead else broadcast(builder, x, (*lead, *x.shape[-2:])) for x in (a, b)
+        store(builder, x, image_of(x.shape))
+        if x.shape[:-2] == lead
+        else broadcast(builder, x, (*lead, *x.shape[-2:]), as_matrices=True)
+        for x in (a, b)
     )
     shape = (*lead, a.shape[-2], b.shape[-1])
     y = _call(builder, "multiply_matrices", image_of(shape), a, b, grid=_matrix_grid)
@@ -398,7 +410,7 @@ def binary(builder: Builder, compute: Callable[..., Tensor], a: Any, b: Any, **o
             x = reshape(x, own)
         groups = [(own[:-2], shape[:-2]), (own[-2:-1], shape[-2:-1]), (own[-1:], shape[-1:])]
         fits = all(tuple(one) == tuple(other) or math.prod(one) == 1 for one, other in groups)
-        x = store(builder, x) if fits else broadcast(builder, x, shape)
+        x = store(builder, x, image_of(own)) if fits else broadcast(builder, x, shape, as_matrices=True)
         operands.append(replace(x, axes="NHWC", flat=None))
     return _with_axes(compute(builder, *operands, **options), shape)
 
@@ -437,6 +449,7 @@ def elementwise(builder: Builder, x: Tensor, kind: str) -> Tensor:
 def gather(builder: Builder, x: Tensor, place: int, indices: NDArray[Any]) -> Tensor:
     """Return the values at constant indices along one axis; `place` is without the batch."""
     shape = list(x.shape)
+    builder.fix_unless_constant(x)
     y = around(builder, x, place)
     table = np.ascontiguousarray(indices, np.uint32)
     y = _call(builder, "gather_columns", (y.height, len(table), y.channels), y, indices=table)
