@@ -107,6 +107,14 @@ def merged_behind_an_axis(x: torch.Tensor) -> torch.Tensor:
     return x.flatten(2).permute(2, 0, 1).reshape(48, -1, 2).transpose(0, 1).reshape(len(x), 2, 48, 2)
 
 
+def masked_windows(x: torch.Tensor) -> torch.Tensor:
+    """A mask for each window, repeated for each image."""
+    y = x.reshape(-1, 6, 2, 4).transpose(1, 2)
+    mask = constant(4, 1, 6, 6).to(x).expand(-1, 2, -1, -1).repeat(len(x), 1, 1, 1)
+    y = F.scaled_dot_product_attention(y, y * 2, y - 1, mask)
+    return y.transpose(1, 2).reshape(x.shape)
+
+
 def rounded(x: torch.Tensor) -> torch.Tensor:
     return torch.floor(x * 3) + torch.ceil(x * 5) + torch.round(x * 7) + torch.trunc(x * 2) + torch.sign(x)
 
@@ -156,11 +164,13 @@ CASES: dict[str, Callable[..., Any]] = {
     "bmm": lambda x: torch.bmm(x.view(-1, 6, 8), x.view(-1, 6, 8).transpose(1, 2)).view(len(x), 4, 6, 6),
     "baddbmm": lambda x: torch.baddbmm(x.flatten(2) @ x.flatten(2).mT, x.flatten(2), x.flatten(2).mT, beta=0.5),
     "einsum": lambda x: torch.einsum("nchw,ncvw->nhcv", x, x * 2),
+    "einsum_of_merged": lambda x: torch.einsum("nij,nkj->nik", *[x.view(-1, 6, 8)] * 2).view(len(x), 4, 6, 6),
     "einsum_with_constant": lambda x: torch.einsum("nchw,cwk->nhck", x, constant(4, 8, 5).to(x)),
     "attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1),
     "attention_scaled": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, scale=0.3),
     "attention_causal": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, is_causal=True),
     "attention_masked": masked,
+    "attention_of_masked_windows": masked_windows,
     "attention_with_bias": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, constant(4, 6, 6).to(x)),
     "batch_second": lambda x: (x.flatten(2).permute(2, 0, 1) @ constant(4, 3).to(x)).permute(1, 2, 0),
     "merged_behind_an_axis": merged_behind_an_axis,
@@ -212,6 +222,7 @@ def test_core_aten() -> None:
         (lambda x: x.view(-1, 6, 8)[1:], "along the batch"),
         (lambda x: x.permute(1, 2, 3, 0), "the axis of the batch at place 3"),
         (lambda x: F.unfold(x, 3), "overlap"),
+        (lambda x: x.view(-1, 6, 8) + constant(8, 1, 8), "do not broadcast$"),
         (lambda x: x.repeat_interleave(2, 0), "the batch repeated"),
         (lambda x: torch.einsum("nchw,nkhw->ck", x, x), "einsum"),
         (lambda x: F.scaled_dot_product_attention(x, x, x, constant(2, 4, 6, 6)), "for each image|of its own"),

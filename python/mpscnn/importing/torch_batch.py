@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .builder import Tensor, UnmappedError
 from .ops import shape as shapes
 from .torch_arguments import Arguments, Merged, Turned
@@ -98,7 +100,7 @@ def lifted(function: Any, name: str, given: Arguments) -> Any:
             raise UnmappedError("tensors with the batch at different places")
     if any(isinstance(value, Tensor) for value in _flat(given.values.values())):
         raise UnmappedError("tensors with the batch at different places")
-    values = {key: _in_front(value, given) for key, value in given.values.items()}
+    values = {key: _in_front(value, given, first) for key, value in given.values.items()}
     rank = len(first.shape)
     if name in ("permute", "transpose", "swapaxes", "swapdims"):
         return _permuted(given, first, name, rank)
@@ -125,12 +127,22 @@ def _flat(values: Any) -> list[Any]:
     return found
 
 
-def _in_front(value: Any, given: Arguments) -> Any:
+def _in_front(value: Any, given: Arguments, first: Merged | Turned) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_in_front(part, given) for part in value]
+        return [_in_front(part, given, first) for part in value]
+    if isinstance(value, torch.Tensor) and isinstance(first, Merged):
+        return _of_one_image(value, first, int(given.batch))
     if isinstance(value, Merged):
         return value.apart(given.builder)
     return value.tensor if isinstance(value, Turned) else value
+
+
+def _of_one_image(constant: torch.Tensor, like: Merged, batch: int) -> torch.Tensor:
+    """Return the part of a constant for one image, if it has the merged axis of `like` and repeats for each image."""
+    if constant.ndim != len(like.shape) or len(constant) != like.shape[0] or len(constant) % batch:
+        return constant
+    parts = constant.reshape(batch, len(constant) // batch, *constant.shape[1:])
+    return parts[:1] if bool((parts == parts[:1]).all()) else constant
 
 
 def turned(tensor: Tensor | Merged, place: int) -> Tensor | Merged | Turned:

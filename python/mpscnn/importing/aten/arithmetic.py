@@ -36,7 +36,7 @@ def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second:
         operands = [x if isinstance(x, Tensor) else _of_images(x, like) for x in (first, second)]
         return general.binary(b, function, *operands, **options)
     except UnmappedError as error:
-        raise refused if error is refused else UnmappedError(f"{refused}; {error}") from None
+        raise refused if str(error) == str(refused) else UnmappedError(f"{refused}; {error}") from None
 
 
 def _of_images(constant: Any, like: Any) -> NDArray[Any]:

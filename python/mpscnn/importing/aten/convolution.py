@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import string
 from dataclasses import replace
 from typing import Any
 
@@ -181,26 +182,31 @@ def _attention(b: Builder, a: Arguments) -> Tensor:
 
 @operator("einsum")
 def _einsum(b: Builder, a: Arguments) -> Tensor:
-    a_text, (one, other) = str(a["equation"]).replace(" ", ""), _two_of(a)
-    sources, _, result = a_text.partition("->")
+    equation, (one, other) = str(a["equation"]).replace(" ", ""), _two_of(a)
+    sources, _, result = equation.partition("->")
     first, _, second = sources.partition(",")
-    if "." in a_text or not result or len(set(first)) < len(first) or len(set(second)) < len(second):
-        raise UnmappedError(f'einsum "{a_text}"')
+    if "." in equation or not result or len(set(first)) < len(first) or len(set(second)) < len(second):
+        raise UnmappedError(f'einsum "{equation}"')
     like = next(x for x in (one, other) if isinstance(x, Tensor))
     batch = (first if like is one else second)[0]
+    # An axis that was taken together with the batch has no letter of its own.
+    merged = like.rank == len(first if like is one else second) + 1
+    more = next(letter for letter in string.ascii_uppercase if letter not in equation) if merged else ""
     tensors = []
     for letters, x in ((first, one), (second, other)):
         if isinstance(x, Tensor):
             if letters[0] != batch:
-                raise UnmappedError(f'einsum "{a_text}" along the batch')
-            tensors.append((letters[1:], x))
+                raise UnmappedError(f'einsum "{equation}" along the batch')
+            if x.rank != len(letters) + len(more):
+                raise UnmappedError(f'einsum "{equation}" of tensors with the batch at different places')
+            tensors.append((more + letters[1:], x))
         elif batch in letters:
-            raise UnmappedError(f'einsum "{a_text}" of a constant for each image')
+            raise UnmappedError(f'einsum "{equation}" of a constant for each image')
         else:
             tensors.append((letters, general.constant(b, like, np.asarray(x, np.float32))))
     if result[0] != batch:
-        raise UnmappedError(f'einsum "{a_text}", with the batch at another place')
-    return general.einsum(b, tensors[0], tensors[1], result[1:])
+        raise UnmappedError(f'einsum "{equation}", with the batch at another place')
+    return general.einsum(b, tensors[0], tensors[1], more + result[1:])
 
 
 def _two_of(a: Arguments) -> tuple[Any, Any]:
