@@ -141,27 +141,43 @@ std::shared_ptr<GpuWeights::Copy> GpuWeights::made(Work& work, const ConvWeights
 
 Address GpuWeights::copy(const ConvWeights& weights, const Key& key) {
   Work& work = gpu_.work();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   asked_.insert(key);
-  std::shared_ptr<Copy>& result = copies_[key];
-  if (result) {
-    result->wait(work.stream());
-    return result->address();
+  const auto known = [&](const Key& wanted) {
+    const auto found = copies_.find(wanted);
+    return found == copies_.end() ? nullptr : found->second;
+  };
+  // Without the lock: the thread that has to enqueue a copy may load weights that replace these.
+  const auto wait_for = [&](const Copy& copy) {
+    lock.unlock();
+    copy.wait(work.stream());
+    lock.lock();
+  };
+  if (const auto found = known(key)) {
+    wait_for(*found);
+    return found->address();
   }
   if (work.is_recording()) throw EngineError(FailureCode::internal, "a recorded convolution has not run before.");
   const bool is_bias = key.form == Form::bias;
   const Floats& floats = is_bias ? weights.bias : weights.values;
   const Key as_given = is_bias ? Key{Form::bias, 0, Format::float32} : key_of_values(weights);
-  if (key == as_given) {
-    result = std::make_shared<Copy>(gpu_, copied(gpu_, floats.data(), floats.size()), nullptr);
-  } else if (const auto found = copies_.find(as_given); found != copies_.end() && found->second) {
-    found->second->wait(work.stream());
-    result = made(work, weights, key, found->second->address());
-  } else {
-    const std::unique_ptr<GpuBlock> given = copied(gpu_, floats.data(), floats.size());
+  const auto given = known(as_given);
+  if (given) wait_for(*given);
+  if (const auto made_meanwhile = known(key)) {
+    wait_for(*made_meanwhile);
+    return made_meanwhile->address();
+  }
+  std::shared_ptr<Copy> result;
+  if (given) {
     result = made(work, weights, key, given->address());
+  } else if (key == as_given) {
+    result = std::make_shared<Copy>(gpu_, copied(gpu_, floats.data(), floats.size()), nullptr);
+  } else {
+    const std::unique_ptr<GpuBlock> values = copied(gpu_, floats.data(), floats.size());
+    result = made(work, weights, key, values->address());
     work.synchronize();
   }
+  copies_[key] = result;
   return result->address();
 }
 
