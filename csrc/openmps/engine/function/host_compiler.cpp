@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -130,11 +129,16 @@ std::vector<std::string> options_of(bool fast_math) {
   return options;
 }
 
-/// Return the file of the library that has sin.
+/// Return the file of the loaded library of mathematical functions. Their addresses do not tell: an executable that
+/// calls sin, as Debian's Python does, has an address of its own for it.
 std::string math_library() {
-  Dl_info info;
-  double (*const function)(double) = std::sin;
-  return ::dladdr(reinterpret_cast<const void*>(function), &info) && info.dli_fname ? info.dli_fname : "";
+  void* const handle = ::dlopen("libm.so.6", RTLD_NOW | RTLD_NOLOAD);
+  if (!handle) return "";
+  link_map* map = nullptr;
+  const bool is_known = ::dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map;
+  std::string file = is_known ? map->l_name : "";
+  ::dlclose(handle);
+  return file;
 }
 
 /// Return the arguments that link `object` to the library `result`.
