@@ -264,6 +264,17 @@ void test_plans() {
          "the cache of plans is bounded");
 }
 
+/// Return a float32 image without gaps, of equal extents.
+ImageView cube(const std::shared_ptr<Engine>& engine, i64 side) {
+  return {.memory = Memory::lazy(engine, static_cast<std::size_t>(side * side * side) * sizeof(float)),
+          .h = side,
+          .w = side,
+          .c = side,
+          .n_stride = side * side * side,
+          .h_stride = side * side,
+          .w_stride = side};
+}
+
 /// An engine that computes results again for late readers.
 class Recomputing final : public Declining {
  public:
@@ -316,15 +327,7 @@ void test_recomputation() {
   const auto engine = std::make_shared<Recomputing>();
   constexpr i64 kSide = 64;
   constexpr std::size_t kBytes = kSide * kSide * kSide * sizeof(float);
-  const auto image = [&] {
-    return ImageView{.memory = Memory::lazy(engine, kBytes),
-                     .h = kSide,
-                     .w = kSide,
-                     .c = kSide,
-                     .n_stride = kSide * kSide * kSide,
-                     .h_stride = kSide * kSide,
-                     .w_stride = kSide};
-  };
+  const auto image = [&] { return cube(engine, kSide); };
   const auto again = [](const Plan& plan) {
     std::vector<std::uint32_t> commands;
     for (const auto& step : plan.steps)
@@ -408,15 +411,7 @@ void test_masks() {
   };
   for (const MaskUse use : {MaskUse::gradient, MaskUse::copy_too, MaskUse::result_is_written, MaskUse::bounded_sum}) {
     const auto engine = std::make_shared<Masking>();
-    const auto image = [&] {
-      return ImageView{.memory = Memory::lazy(engine, kSide * kSide * kSide * sizeof(float)),
-                       .h = kSide,
-                       .w = kSide,
-                       .c = kSide,
-                       .n_stride = kSide * kSide * kSide,
-                       .h_stride = kSide * kSide,
-                       .w_stride = kSide};
-    };
+    const auto image = [&] { return cube(engine, kSide); };
     const ImageView src = image(), found = image(), expected = image();
     Random random(11);
     for (i64 i = 0; i < src.size(); ++i)

@@ -49,7 +49,7 @@ class GpuWeights::Copy {
 
   Address address() const { return block_->address(); }
   void enqueued() noexcept {
-    gpu_.driver().record_event(filled_, stream_);  // fails only if the context is lost: whoever waits then sees that
+    gpu_.driver().record_event(filled_, stream_);  // fails only if the context is lost, as the wait does
     is_enqueued_ = true;
     is_enqueued_.notify_all();
   }

@@ -22,8 +22,8 @@ struct Span {
 /// Copies of which none reads or writes memory that another one writes.
 class ManyCopies final : public Gathered {
  public:
-  /// Pass the copies that wait to `add`, if one that reads and writes those spans can be among them; otherwise launch
-  /// what waits and pass new ones. Without gathering, launch them at once.
+  /// Call `add` with the copies that wait. If a copy from and to these spans cannot be one of them, launch them first
+  /// and call it with new ones. Unless the list gathers, launch them at once.
   static void add(Work& work, const Span& from, const Span& to, const std::function<void(ManyCopies&)>& add);
 
   ManyCopies() = default;
