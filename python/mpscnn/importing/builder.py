@@ -214,6 +214,11 @@ class Builder:
         self.graph.output(tensor.value, name, layout=tensor.axes, shape=tensor.flat)
 
 
+def functions(graph: Graph) -> int:
+    """Return how many layers are Metal functions: a layout that needs fewer of them has fewer axes to turn."""
+    return sum(node.kernel == "MetalFunction" for node in graph.nodes)
+
+
 def as_image(tensor: Tensor) -> Tensor:
     """Return a vector (N, C) with axes instead of a flat shape; raise UnmappedError for other flat tensors."""
     if tensor.flat is None:

@@ -26,7 +26,7 @@ from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from . import torch_batch, torch_checks
 from .aten import OPERATORS
-from .builder import Builder, Tensor, UnmappedError
+from .builder import Builder, Tensor, UnmappedError, functions
 from .torch_arguments import Arguments, Merged, Missing, Number, Rows, Sized, Turned
 from .torch_patterns import Pattern, operator_name, patterns
 
@@ -89,7 +89,7 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
             break
         try:
             graphs.append(reader.graph())
-            if _functions(graphs[-1]) == 0:
+            if functions(graphs[-1]) == 0:
                 break
         except UnsupportedOperatorError as error:
             first = first or error
@@ -99,12 +99,7 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
     if not graphs:
         assert first is not None
         raise first
-    return min(graphs, key=_functions)
-
-
-def _functions(graph: Graph) -> int:
-    """Return how many layers are Metal functions: a layout that needs fewer of them has fewer axes to turn."""
-    return sum(node.kernel == "MetalFunction" for node in graph.nodes)
+    return min(graphs, key=functions)
 
 
 def has_free_batch(program: torch.export.ExportedProgram) -> bool:

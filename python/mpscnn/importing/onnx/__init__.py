@@ -17,6 +17,7 @@ import numpy as np
 
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
+from ..builder import functions
 from . import elementwise, layers, normalization, resizing, shaping  # noqa: F401  (they fill the table)
 from .reading import Source
 from .table import OPERATORS
@@ -81,6 +82,7 @@ def read(
     reached = -1
     arrays: dict[str, Any] = {}
     ranks = {len(info.type.tensor_type.shape.dim) for info in source.graph.input}
+    graphs: list[Graph] = []
     for layouts in LAYOUTS if ranks & {3, 4} else LAYOUTS[:1]:
         walk = Walk(source, shapes, layouts, arrays)
         try:
@@ -91,15 +93,19 @@ def read(
                 refused, reached = error, len(walk.values)
             continue
         except InvalidModelError:
-            if refused is None:
+            if refused is None and not graphs:
                 raise
             continue
         if walk.has_free_extents() and not _same_at_other_extents(graph, source, shapes, layouts, arrays):
             walk.builder.origin = "the model, which means other kernels at other heights and widths"
             walk.builder.fix()
-        return walk.builder.graph
-    assert refused is not None
-    raise refused
+        graphs.append(walk.builder.graph)
+        if functions(graphs[-1]) == 0:
+            break
+    if not graphs:
+        assert refused is not None
+        raise refused
+    return min(graphs, key=functions)
 
 
 def _checked_shapes(shapes: Mapping[str, Any] | None) -> dict[str, tuple[int, ...]]:

@@ -85,10 +85,11 @@ def _pads(pads: tuple[tuple[int, int], ...]) -> Any:
 
 def _follow_size(builder: Builder, before: int) -> None:
     """Set MPS's padding policy "same" for the kernel that was just added."""
-    added = builder.graph.nodes[before:]
-    assert len(added) == 1, added
-    node = added[0]
-    builder.graph.nodes[-1] = node.with_(arguments=node.arguments | {"padding": "same"})
+    nodes = builder.graph.nodes
+    places = [i for i in range(before, len(nodes)) if nodes[i].kernel != "MetalFunction"]  # functions turn its axes
+    assert len(places) == 1, nodes[before:]
+    node = nodes[places[0]]
+    nodes[places[0]] = node.with_(arguments=node.arguments | {"padding": "same"})
 
 
 # ---- convolutions and linear layers
