@@ -14,6 +14,7 @@ from torch import nn
 
 import mpscnn
 from mpscnn.importing import time_limit, torch_module
+from support import run_python
 
 
 def compute(seconds: float) -> None:
@@ -46,6 +47,25 @@ def test_other_threads_are_not_counted() -> None:
     other.start()
     with time_limit.limited(0.3):
         other.join()
+
+
+TRACED = """
+import contextlib, sys, time
+from mpscnn.importing import time_limit
+
+with contextlib.suppress(time_limit.OverdueError), time_limit.limited(float(sys.argv[1])):
+    end = time.thread_time() + 1
+    while time.thread_time() < end:
+        pass
+sys.settrace(lambda frame, event, argument: None)
+print((lambda: "called")())
+"""
+
+
+@pytest.mark.parametrize("seconds", ["30", "0.2"])
+def test_a_trace_function_after_a_limit(seconds: str) -> None:
+    """The interpreter does not go on looking for an exception, which would hang calls under a trace function."""
+    assert run_python(TRACED, seconds, timeout=30).split() == ["called"]
 
 
 def slow(forward: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:

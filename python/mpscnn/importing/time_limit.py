@@ -23,12 +23,13 @@ def limited(seconds: float) -> Iterator[None]:
     Processor time is counted where the system tells that of a thread: other work of the machine does not matter.
     """
     thread, clock = threading.get_ident(), _clock()
-    end, lock, left = clock() + seconds, threading.Lock(), threading.Event()
+    end, lock, left, raised = clock() + seconds, threading.Lock(), threading.Event(), threading.Event()
 
     def watch() -> None:
         while not left.wait(_INTERVAL):
             with lock:
                 if not left.is_set() and clock() > end:
+                    raised.set()
                     _raise(thread, OverdueError)
                     return
 
@@ -39,7 +40,8 @@ def limited(seconds: float) -> Iterator[None]:
     finally:
         with lock:
             left.set()
-            _raise(thread, None)  # one that was not delivered yet
+        if raised.is_set():
+            _drop_undelivered(thread)
 
 
 def _clock() -> Callable[[], float]:
@@ -49,7 +51,22 @@ def _clock() -> Callable[[], float]:
     return lambda: time.clock_gettime(number)
 
 
-def _raise(thread: int, error: type[BaseException] | None) -> None:
-    """Raise `error` in a thread at its next instruction; None: take back one that was not raised yet."""
-    value = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)
+def _raise(thread: int, error: type[BaseException]) -> None:
+    """Raise `error` in a thread at its next instruction, in place of one that has not been raised yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+
+
+class _Dropped(BaseException):
+    """Replaces an error that the thread has not raised yet."""
+
+
+def _drop_undelivered(thread: int) -> None:
+    """Make sure that this thread will raise no OverdueError.
+
+    Not with PyThreadState_SetAsyncExc(thread, NULL): CPython up to 3.12 then looks for an exception at every call and
+    jump from then on, and hangs under a trace function (the loop of RESUME in DO_TRACING, ceval.c of 3.11).
+    """
+    with contextlib.suppress(_Dropped):
+        _raise(thread, _Dropped)
+        while True:  # raised here at the latest
+            pass
