@@ -10,7 +10,8 @@ ARGS   ?=
 
 py     := $(VENV)/bin/python
 # ARGS="-n 0" runs tests one by one. An idle worker takes half of the tests of another.
-workers := -n $(WORKERS) --dist=worksteal
+# A test that hangs for 15 minutes fails, with the stacks of its threads.
+workers := -n $(WORKERS) --dist=worksteal -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 stamps := $(VENV)/stamps
 # Includes folders: removing a file changes the time of its folder.
 sources := $(shell find csrc python cmake -name __pycache__ -prune -o \( -type f -o -type d \) -print 2>/dev/null)
