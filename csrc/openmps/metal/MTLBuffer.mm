@@ -36,7 +36,7 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length, MTL
 @implementation MTLBufferOnEngine
 
 - (const std::shared_ptr<openmps::Memory> &)openmps_memory {
-  if (_clearFirst) {
+  if (_clearFirst && !_isFilled.load(std::memory_order_relaxed)) {
     openmps::touch(_memory, @"MTLBuffer");
     std::call_once(_cleared, [&] { openmps::clear_memory(_memory); });
   }
@@ -44,8 +44,7 @@ id<OpenMPSBuffer> new_buffer_of_mps(id<MTLDevice> device, NSUInteger length, MTL
 }
 
 - (const std::shared_ptr<openmps::Memory> &)openmps_memoryToFill {
-  openmps::touch(_memory, @"MTLBuffer");
-  std::call_once(_cleared, [] {});
+  _isFilled.store(true, std::memory_order_relaxed);
   return _memory;
 }
 

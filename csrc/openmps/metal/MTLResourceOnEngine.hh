@@ -2,6 +2,7 @@
 // The common base of buffers and textures, and the private functions that make them.
 #pragma once
 
+#include <atomic>
 #include <functional>
 
 #import "metal/OnEngine.hh"
@@ -24,6 +25,7 @@
 @interface MTLBufferOnEngine : MTLResourceOnEngine <OpenMPSBuffer> {
  @public
   std::once_flag _cleared;
+  std::atomic<bool> _isFilled;  ///< a command fills all of it before anyone reads it
   BOOL _clearFirst;
   BOOL _storageOfMPS;  ///< see new_buffer_of_mps()
 }
