@@ -3,6 +3,8 @@
 // the states for the gradient kernels.
 #pragma once
 
+#include <vector>
+
 #include "engine/problem/normalize.hpp"
 #import "mps/MPSCNNNeuron+Engine.hh"
 
@@ -21,6 +23,7 @@ struct NormalizationState : Extends<NormalizationState, CNNKernelState> {
   Values mean, variance;  ///< nil if the data source has none
   NeuronFunction fused;   ///< no descriptor: none
   Ref<id> data_source;
+  std::vector<Values> replaced;  ///< by reloads in command buffers, the oldest first
 
   /// Return the data source's number of groups; the channels are known.
   virtual NSUInteger read_groups(id) const { return 0; }

@@ -3,6 +3,7 @@
 
 #import "mps/MPSCNNNormalizationWeights+Engine.hh"
 
+#include <atomic>
 #include <cfloat>
 
 #include "engine/problem/problem.hpp"
@@ -89,14 +90,31 @@ bool read_source(NormalizationState &state, id given, SourceParts parts, Ref<NSS
   return true;
 }
 
+/// Return values that no one else uses, to be overwritten: replaced ones, if the oldest are free. Steps of a training
+/// then alternate between the same few buffers, and an engine may launch them as it has before.
+Values spare_values(NormalizationState &state) {
+  constexpr std::size_t kMost = 8;
+  if (!state.replaced.empty()) {
+    Values oldest = state.replaced.front();
+    const bool is_ours = [oldest.get() retainCount] == 2;  // of the list and of `oldest`
+    if (is_ours && [buffer_of(oldest.get(), "values") openmps_memoryToFill].use_count() == 1) {
+      std::atomic_thread_fence(std::memory_order_acquire);  // other threads' releases
+      state.replaced.erase(state.replaced.begin());
+      return oldest;
+    }
+    if (state.replaced.size() >= kMost) state.replaced.erase(state.replaced.begin());
+  }
+  return new_values(state, state.channels);
+}
+
 /// Return the values that the buffer will have at this place of the command buffer.
-Values copied(const NormalizationState &state, Recorder &recorder, id<MTLBuffer> given, const char *name) {
+Values copied(NormalizationState &state, Recorder &recorder, id<MTLBuffer> given, const char *name) {
   id<OpenMPSBuffer> known = buffer_of(given, name);
   const NSUInteger bytes = state.channels * sizeof(float);
   if ([known length] < bytes)
     raise_for(state, @"%s of the state has %lu bytes, expected %lu, a float for each feature channel.", name,
               (unsigned long)[known length], (unsigned long)bytes);
-  Values values = new_values(state, state.channels);
+  Values values = spare_values(state);
   BufferCopyProblem problem;
   problem.src = [known openmps_memory];
   touch(problem.src, [NSString stringWithUTF8String:name]);
@@ -104,6 +122,11 @@ Values copied(const NormalizationState &state, Recorder &recorder, id<MTLBuffer>
   problem.bytes = bytes;
   recorder.append(std::move(problem), state.title);
   return values;
+}
+
+void replace(NormalizationState &state, Values &values, Values by) {
+  if (values) state.replaced.push_back(std::move(values));
+  values = std::move(by);
 }
 
 }  // namespace
@@ -186,6 +209,7 @@ void NormalizationState::did_copy(id<OpenMPSDevice> target) {
   const bool moves = target != device.get();
   CNNKernelState::did_copy(target);
   data_source = Ref<id>::adopt(new_copy_of_source(data_source.get(), target));
+  replaced.clear();
   if (!moves) return;
   for (Values *values : {&gamma, &beta, &mean, &variance})
     if (*values) *values = values_like(*this, floats_of(*values), channels);
@@ -243,9 +267,9 @@ void reload_normalization(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
   Recorder &recorder = begin_encode(state, buffer);
   if (given == nil) raise_for(state, @"gammaAndBetaState is nil.");
   [given openmps_willUseOn:buffer];
-  Values gamma = copied(state, recorder, [given gamma], "gamma");
-  state.beta = copied(state, recorder, [given beta], "beta");
-  state.gamma = std::move(gamma);
+  Values gamma = copied(state, recorder, [given gamma], "gamma"), beta = copied(state, recorder, [given beta], "beta");
+  replace(state, state.gamma, std::move(gamma));
+  replace(state, state.beta, std::move(beta));
   [given openmps_didRead];
 }
 
@@ -255,9 +279,10 @@ void reload_normalization(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
   Recorder &recorder = begin_encode(state, buffer);
   if (given == nil) raise_for(state, @"meanAndVarianceState is nil.");
   [given openmps_willUseOn:buffer];
-  Values mean = copied(state, recorder, [given mean], "mean");
-  state.variance = copied(state, recorder, [given variance], "variance");
-  state.mean = std::move(mean);
+  Values mean = copied(state, recorder, [given mean], "mean"),
+         variance = copied(state, recorder, [given variance], "variance");
+  replace(state, state.mean, std::move(mean));
+  replace(state, state.variance, std::move(variance));
   [given openmps_didRead];
 }
 

@@ -60,7 +60,8 @@ void DeviceBlocks::deallocate(std::byte* block) noexcept {
   const auto found = in_use_.find(block);
   const std::size_t size = found->second;
   in_use_.erase(found);
-  free_.emplace(size, block);
+  // Before others of its size, so that it is the next one taken: steps of a training then use the same few blocks.
+  free_.emplace_hint(free_.lower_bound(size), size, block);
   use_.allocated -= size;
   use_.cached += size;
 }
