@@ -550,6 +550,112 @@ run()
         assert not np.array_equal(results[3 * step], results[3 * step + 3])
 
 
+STEPS = """
+import numpy as np, mpscnn
+
+layers = [
+    ("conv", "Conv2d", {"in_channels": 3, "out_channels": 16, "kernel_size": 3, "padding": 1}),
+    ("norm", "BatchNorm2d", {"num_features": 16}),
+    ("relu", "ReLU"),
+    ("deep", "Conv2d", {"in_channels": 16, "out_channels": 32, "kernel_size": 3, "padding": 1, "bias": False}),
+    ("relu2", "ReLU"),
+    ("drop", "Dropout", {"p": 0.25}),
+    ("pool", "AdaptiveAvgPool2d", {"output_size": 1}),
+    ("flat", "Flatten"),
+    ("fc", "Linear", {"in_features": 32, "out_features": 10}),
+]
+rng = np.random.default_rng(1)
+x, labels = rng.standard_normal((48, 3, 8, 8)).astype(np.float32), rng.integers(0, 10, 48)
+kept, dtype, optimizer, options = [], sys.argv[2], getattr(mpscnn, sys.argv[3]), eval(sys.argv[4])
+trainer = mpscnn.Trainer(layers, input_shapes=(1, 3, 8, 8), optimizer=optimizer(**options), dtype=dtype, seed=3)
+
+
+def step(i):
+    print("step", i, file=sys.stderr, flush=True)
+    first = i % 3 * 16
+    return trainer.step(x[first : first + 16], labels[first : first + 16])
+
+
+def keep():
+    kept.extend(np.copy(each) for each in trainer.state_dict().values())
+
+
+for i in range(64):
+    trainer.optimizer.learning_rate = 0.01 / (1 + i)
+    one = step(i)
+    if i % 2 or i >= 28:
+        kept.append(one.loss)  # waits
+    if i in (14, 15):
+        kept += trainer.evaluate(x, labels)
+        keep()
+    if i == 20:  # the same kernels compute something else: their weights are asked for in other forms
+        kept.append(trainer.network()(x[:2]))
+trainer.wait()
+print("step end", file=sys.stderr, flush=True)
+keep()
+np.savez(sys.argv[1], *kept)
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "dtype"),
+    [
+        ("OptimizerStochasticGradientDescent", {"learning_rate": 0.01, "momentum_scale": 0.9}, "float16"),
+        ("OptimizerAdam", {"learning_rate": 0.01}, "float32"),
+    ],
+)
+def test_steps_become_graphs(tmp_path: Path, optimizer: str, options: dict[str, float], dtype: str) -> None:
+    """Weights are loaded in place, and the optimizer's numbers and the dropout's seed change in the graph."""
+    found, traces = [], []
+    for graphs in "01":
+        path = tmp_path / f"{graphs}.npz"
+        arguments = (str(path), dtype, optimizer, repr(options))
+        traces.append(output(STEPS, *arguments, MPSCNN_CUDA_GRAPH=graphs, MPSCNN_TRACE="dispatch")[1])
+        with np.load(path) as arrays:
+            found.append([arrays[f"arr_{i}"] for i in range(len(arrays.files))])
+    plain, with_graphs = found
+    assert len(plain) == len(with_graphs) > 60
+    for a, b in zip(plain, with_graphs, strict=True):
+        np.testing.assert_array_equal(a, b)
+    # Inputs and results alternate between a few blocks of memory: each combination is recorded on its second run.
+    last = [trace.split("step 40\n")[1].split("step end")[0] for trace in traces]
+    convolutions = [trace.count("dispatch: convolve") for trace in last]
+    assert convolutions[1] < convolutions[0] / 2, convolutions
+
+
+def test_weights_of_lists_that_come_later(tmp_path: Path) -> None:
+    """Reloaded weights do not take the memory of weights that a command buffer uses that is committed after them."""
+    program = """
+rng = np.random.default_rng(0)
+make = lambda: mpscnn.Convolution(rng.standard_normal((6, 4, 3, 3)).astype(np.float32), np.ones(6, np.float32))
+sources = [make() for _ in range(3)]
+states = []
+for source in sources:
+    with mpscnn.CommandBuffer() as commands:
+        states.append(source.export_weights(commands))
+kernel = make()
+x = mpscnn.Image.from_array(rng.standard_normal((1, 8, 8, 4)).astype(np.float32))
+results = [mpscnn.Image((1, 6, 6, 6)) for _ in range(2)]
+for i in range(30):
+    late, is_late = mpscnn.CommandBuffer(), i % 3 and i < 15
+    if is_late:
+        kernel.encode(late, x, out=results[0])
+    with mpscnn.CommandBuffer() as commands:
+        kernel.encode(commands, x, out=results[1])
+        kernel.reload(commands, states[i % 3])
+        kernel.encode(commands, x, out=results[1])
+        exported = kernel.export_weights(commands) if i == 3 else None  # by the host, in the list
+    late.commit()
+    late.wait()
+    if is_late:
+        kept.append(results[0].numpy(copy=True))
+    if exported:
+        kept += [exported.weights, exported.biases]
+    kept.append(results[1].numpy(copy=True))
+"""
+    computed(tmp_path, program)
+
+
 def test_training(tmp_path: Path) -> None:
     """Steps of the digits example: the same losses and parameters as on the CPU, within float tolerance."""
     program = """

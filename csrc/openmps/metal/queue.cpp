@@ -270,10 +270,12 @@ void Queue::hand_over(Submission& submission) noexcept {
   swallow(submission.on_scheduled);
 
   submission.gpu_start = now_seconds();
-  if (submission.repeated)
+  if (submission.repeated) {
     submission.execution = Execution::start(*submission.engine, *submission.repeated, stream_);
-  else if (!submission.commands.empty())
+  } else if (!submission.commands.empty()) {
     submission.execution = Execution::start(*submission.engine, submission.commands, stream_);
+    submission.execution.hold_weights(submission.commands, stream_.get());
+  }
   submission.run = submission.execution.run();
 }
 

@@ -42,32 +42,14 @@ const char* why_not(const ConvPoolProblem& p) {
   return nullptr;
 }
 
-/// Return the weights in the order of the kernel, made on first use and kept with them.
-Address packed(Work& work, const ConvWeights& weights, bool is_odd) {
-  Gpu& gpu = work.gpu();
-  const Pointer<const float> values = GpuWeights::of(gpu, weights).values(weights);
-  const std::string key =
-      "cuda stem " + std::to_string(is_odd) + ' ' + std::to_string(reinterpret_cast<std::uintptr_t>(&gpu));
-  const std::lock_guard lock(weights.cache.mutex);
-  std::shared_ptr<void>& entry = weights.cache.entries[key];
-  if (!entry) {
-    if (work.is_recording()) throw EngineError(FailureCode::internal, "a recorded convolution has not run before.");
-    const auto block = std::make_shared<GpuBlock>(gpu, product::stem_pool::kPackedVectors * sizeof(product::Halves8));
-    work.launch(product::stem_pool::pack_stem_weights, {values, {block->address()}, weights.out_channels, is_odd},
-                product::stem_pool::kPackedVectors);
-    work.synchronize();  // other streams may use it
-    entry = block;
-  }
-  return static_cast<GpuBlock*>(entry.get())->address();
-}
-
 const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
   const auto& [p, work] = call;
   if (const char* const reason = why_not(p)) return reason;
+  GpuWeights& copies = GpuWeights::of(work.gpu(), *p.weights);
   StemPoolArgs args{.src = work.view(p.src),
                     .dst = work.view(p.dst),
-                    .weights = {packed(work, *p.weights, p.window.start_w & 1)},
-                    .bias = GpuWeights::of(work.gpu(), *p.weights).bias(*p.weights),
+                    .weights = {copies.stem(*p.weights, p.window.start_w & 1)},
+                    .bias = copies.bias(*p.weights),
                     .start_h = static_cast<int>(p.window.start_h),
                     .start_w = static_cast<int>(p.window.start_w),
                     .conv_h = static_cast<int>(p.h),

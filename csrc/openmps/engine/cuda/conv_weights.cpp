@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/conv_weights.hpp"
 
-#include <algorithm>
-#include <atomic>
-#include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/kernels/conv_product.hpp"
+#include "engine/cuda/kernels/conv_stem_pool.hpp"
 #include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/many_copies.hpp"
 #include "engine/failure.hpp"
@@ -30,48 +30,35 @@ std::unique_ptr<GpuBlock> copied(Gpu& gpu, const T* values, std::size_t count) {
 
 }  // namespace
 
-/// A block that a stream fills. Other threads wait for it before they use it.
-class GpuWeights::Copy {
- public:
-  /// `is_enqueued`: the stream's work fills the block; otherwise call enqueued() when it does. No stream: it is filled.
-  Copy(Gpu& gpu, std::unique_ptr<GpuBlock> block, Stream stream, bool is_enqueued = true)
-      : gpu_(gpu), block_(std::move(block)), stream_(stream), is_enqueued_(is_enqueued) {
-    if (!stream_) return;
-    const Driver& driver = gpu_.driver();
-    driver.check(driver.create_event(&filled_, kPlainEvent), "cuEventCreate");
-    if (is_enqueued) driver.check(driver.record_event(filled_, stream_), "cuEventRecord");
-  }
-  ~Copy() {
-    if (filled_) gpu_.driver().destroy_event(filled_);
-  }
-  Copy(const Copy&) = delete;
-  Copy& operator=(const Copy&) = delete;
-
-  Address address() const { return block_->address(); }
-  void enqueued() noexcept {
-    gpu_.driver().record_event(filled_, stream_);  // fails only if the context is lost, as the wait does
-    is_enqueued_ = true;
-    is_enqueued_.notify_all();
-  }
-  /// Wait for the block, unless `stream` fills it.
-  void wait(Stream stream) const {
-    if (!filled_ || stream == stream_) return;
-    is_enqueued_.wait(false);
-    gpu_.driver().check(gpu_.driver().synchronize_event(filled_), "cuEventSynchronize");
-  }
-  void download(float* to, std::size_t count) const {
-    const Driver& driver = gpu_.current();
-    wait(nullptr);
-    driver.check(driver.copy_to_host(to, address(), count * sizeof(float)), "cuMemcpyDtoH");
-  }
-
- private:
-  Gpu& gpu_;
-  const std::unique_ptr<GpuBlock> block_;
-  const Stream stream_;
-  Event filled_ = nullptr;
-  std::atomic<bool> is_enqueued_;
+/// A block with one form of the weights.
+struct GpuWeights::Copy {
+  std::shared_ptr<GpuBlock> block;
+  std::shared_ptr<const Filled> filled;  ///< null: it is filled
 };
+
+struct GpuWeights::Forms {
+  std::mutex mutex;  ///< guards the following
+  std::map<Key, Copy> copies;
+  std::set<Key> asked;      ///< for which someone has asked since the last load
+  std::uint64_t freed = 0;  ///< number of copies
+};
+
+GpuWeights::GpuWeights(Gpu& gpu) : gpu_(gpu), forms_(std::make_shared<Forms>()) {}
+
+std::shared_ptr<GpuWeights::Forms> GpuWeights::forms() {
+  const std::lock_guard lock(mutex_);
+  return forms_;
+}
+
+void GpuWeights::describe(Forms& forms, bool with_addresses, std::string& text) {
+  const auto append = [&](const auto& value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  const std::lock_guard lock(forms.mutex);
+  append(forms.freed);
+  if (!with_addresses) return;
+  append(forms.copies.size());
+  for (const auto& [key, copy] : forms.copies)
+    append(key.form), append(key.channels), append(key.format), append(copy.block->address());
+}
 
 GpuWeights& GpuWeights::of(Gpu& gpu, const ConvWeights& weights) {
   const std::string key = "cuda " + std::to_string(reinterpret_cast<std::uintptr_t>(&gpu));
@@ -84,6 +71,7 @@ GpuWeights& GpuWeights::of(Gpu& gpu, const ConvWeights& weights) {
 GpuWeights::Key GpuWeights::key_of_values(const ConvWeights& weights) {
   return {Form::weights, weights.in_channels_per_group, Format::float32};
 }
+GpuWeights::Key GpuWeights::key_of_bias() { return {Form::bias, 0, Format::float32}; }
 
 layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, const Key& key) {
   const i64 inputs = weights.in_channels_per_group, taps = weights.kernel_h * weights.kernel_w;
@@ -108,111 +96,180 @@ layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, c
       args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {0, 0, 0, 1};
       break;
     case Form::packed:
-    case Form::packed_shifted: break;  // another kernel's
+    case Form::packed_shifted:
+    case Form::stem:
+    case Form::stem_odd: break;  // kernels of their own
   }
   return args;
 }
 
-/// Fill a copy on the calling thread's stream from float32 values in the order of ConvWeights.
-std::shared_ptr<GpuWeights::Copy> GpuWeights::made(Work& work, const ConvWeights& weights, const Key& key,
-                                                   Address from) {
+namespace {
+
+/// How the values are packed; without addresses.
+product::PackWeightsArgs packing(const ConvWeights& weights, i64 row_terms, bool is_shifted) {
+  return {.from = {},
+          .to = {},
+          .outputs = weights.out_channels,
+          .rows = weights.kernel_h,
+          .own = weights.kernel_w * weights.in_channels_per_group,
+          .row_terms = row_terms,
+          .before = is_shifted ? 1 : 0,
+          .chunks = (weights.kernel_h * row_terms + product::kTerms - 1) / product::kTerms};
+}
+
+i64 vectors_of(const product::PackWeightsArgs& args) {
+  const i64 groups = (args.outputs + product::kOutputs - 1) / product::kOutputs;
+  return groups * args.chunks * product::kColumnTiles * 32;
+}
+
+}  // namespace
+
+std::size_t GpuWeights::bytes(const ConvWeights& weights, const Key& key) {
+  if (key.is_stem()) return product::stem_pool::kPackedVectors * sizeof(product::Halves8);
+  if (key.is_packed())
+    return static_cast<std::size_t>(vectors_of(packing(weights, key.channels, false))) * sizeof(product::Halves8);
+  return static_cast<std::size_t>(arrangement(weights, key).values) * size_of(key.format);
+}
+
+void GpuWeights::fill(Work& work, const ConvWeights& weights, const Key& key, Address from, Address to) {
   if (key.is_packed()) {
-    const auto divided_up = [](i64 a, i64 b) { return (a + b - 1) / b; };
-    product::PackWeightsArgs args{.from = {from},
-                                  .to = {},
-                                  .outputs = weights.out_channels,
-                                  .rows = weights.kernel_h,
-                                  .own = weights.kernel_w * weights.in_channels_per_group,
-                                  .row_terms = key.channels,
-                                  .before = key.form == Form::packed_shifted ? 1 : 0,
-                                  .chunks = divided_up(weights.kernel_h * key.channels, product::kTerms)};
-    const i64 vectors = divided_up(weights.out_channels, product::kOutputs) * args.chunks * product::kColumnTiles * 32;
-    auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(vectors) * sizeof(product::Halves8));
-    args.to = {block->address()};
-    work.launch(product::pack_weights, args, vectors);
-    return std::make_shared<Copy>(gpu_, std::move(block), work.stream());
+    product::PackWeightsArgs args = packing(weights, key.channels, key.form == Form::packed_shifted);
+    args.from = {from}, args.to = {to};
+    work.launch(product::pack_weights, args, vectors_of(args));
+  } else if (key.is_stem()) {
+    work.launch(product::stem_pool::pack_stem_weights, {{from}, {to}, weights.out_channels, key.form == Form::stem_odd},
+                product::stem_pool::kPackedVectors);
+  } else {
+    layout::ArrangeWeightsArgs args = arrangement(weights, key);
+    args.from = {from}, args.to = {to};
+    work.launch(layout::arrange_weights, args, args.values);
   }
-  layout::ArrangeWeightsArgs args = arrangement(weights, key);
-  auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(args.values) * size_of(key.format));
-  args.from = {from}, args.to = {block->address()};
-  work.launch(layout::arrange_weights, args, args.values);
-  return std::make_shared<Copy>(gpu_, std::move(block), work.stream());
 }
 
 Address GpuWeights::copy(const ConvWeights& weights, const Key& key) {
   Work& work = gpu_.work();
-  std::unique_lock lock(mutex_);
-  asked_.insert(key);
+  const std::shared_ptr<Forms> forms = this->forms();
+  std::unique_lock lock(forms->mutex);
+  forms->asked.insert(key);
   const auto known = [&](const Key& wanted) {
-    const auto found = copies_.find(wanted);
-    return found == copies_.end() ? nullptr : found->second;
-  };
-  // Without the lock: the thread that has to enqueue a copy may load weights that replace these.
-  const auto wait_for = [&](const Copy& copy) {
+    const auto found = forms->copies.find(wanted);
+    if (found == forms->copies.end()) return Address{0};
+    const Copy copy = found->second;
+    if (!copy.filled) return copy.block->address();
+    // Without the lock: the thread that has to enqueue the work may load weights that replace these.
     lock.unlock();
-    copy.wait(work.stream());
+    copy.filled->wait(work.stream());
     lock.lock();
+    return copy.block->address();
   };
-  if (const auto found = known(key)) {
-    wait_for(*found);
-    return found->address();
-  }
+  if (const Address address = known(key)) return address;
   if (work.is_recording()) throw EngineError(FailureCode::internal, "a recorded convolution has not run before.");
   const bool is_bias = key.form == Form::bias;
   const Floats& floats = is_bias ? weights.bias : weights.values;
-  const Key as_given = is_bias ? Key{Form::bias, 0, Format::float32} : key_of_values(weights);
-  const auto given = known(as_given);
-  if (given) wait_for(*given);
-  if (const auto made_meanwhile = known(key)) {
-    wait_for(*made_meanwhile);
-    return made_meanwhile->address();
-  }
-  std::shared_ptr<Copy> result;
-  if (given) {
-    result = made(work, weights, key, given->address());
-  } else if (key == as_given) {
-    result = std::make_shared<Copy>(gpu_, copied(gpu_, floats.data(), floats.size()), nullptr);
+  const Key as_given = is_bias ? key_of_bias() : key_of_values(weights);
+  const Address given = known(as_given);
+  if (const Address made_meanwhile = known(key)) return made_meanwhile;
+  Copy copy;
+  if (!given && key == as_given) {
+    copy.block = copied(gpu_, floats.data(), floats.size());
   } else {
-    const std::unique_ptr<GpuBlock> values = copied(gpu_, floats.data(), floats.size());
-    result = made(work, weights, key, values->address());
-    work.synchronize();
+    const std::unique_ptr<GpuBlock> values = given ? nullptr : copied(gpu_, floats.data(), floats.size());
+    copy.block = std::make_shared<GpuBlock>(gpu_, bytes(weights, key));
+    fill(work, weights, key, values ? values->address() : given, copy.block->address());
+    const auto filled = std::make_shared<Filled>(gpu_.driver(), work.stream());
+    filled->enqueued();
+    copy.filled = filled;
+    if (values) work.synchronize();
   }
-  copies_[key] = result;
-  return result->address();
+  forms->copies[key] = copy;
+  return copy.block->address();
+}
+
+bool GpuWeights::prepare(Work& work, const ConvWeights& weights, bool may_take) {
+  const auto replaced = weights.replaced.lock();
+  if (!replaced || !may_take || replaced->bias.empty() != weights.bias.empty()) return false;
+  GpuWeights &own = of(work.gpu(), weights), &other = of(work.gpu(), *replaced);
+  const std::shared_ptr<Forms> forms = other.forms();
+  {
+    const std::lock_guard lock(other.mutex_);
+    if (std::exchange(other.are_taken_, true)) return false;
+  }
+  {
+    const std::lock_guard lock(forms->mutex);
+    if (!forms->copies.contains(key_of_values(weights)) ||
+        (!weights.bias.empty() && !forms->copies.contains(key_of_bias())))
+      return false;
+    for (auto& [key, copy] : forms->copies) copy.filled = work.filled();
+  }
+  {
+    const std::lock_guard lock(own.mutex_);
+    own.forms_ = forms;
+  }
+  own.leave(weights, forms);
+  return true;
 }
 
 void GpuWeights::load(const ConvWeights& weights, Pointer<const float> values, Pointer<const float> bias,
                       bool round_to_half) {
   Work& work = gpu_.work();
-  const Key of_values = key_of_values(weights), of_bias{Form::bias, 0, Format::float32};
-  std::set<Key> keys{of_values};
-  if (!weights.bias.empty()) keys.insert(of_bias);
-  if (const auto replaced = weights.replaced.lock()) {  // which will be asked for, too
-    GpuWeights& other = of(gpu_, *replaced);
-    const std::lock_guard lock(other.mutex_);
-    std::copy_if(other.asked_.begin(), other.asked_.end(), std::inserter(keys, keys.end()),
-                 [&](const Key& key) { return !key.is_packed() && (key.form != Form::bias || bias); });
-  }
-  const std::lock_guard lock(mutex_);
-  for (const Key& key : keys) {
-    const bool is_bias = key.form == Form::bias;
-    layout::ArrangeWeightsArgs args = arrangement(weights, key);
-    auto block = std::make_unique<GpuBlock>(gpu_, static_cast<std::size_t>(args.values) * size_of(key.format));
-    args.from = is_bias ? bias : values, args.to = {block->address()}, args.rounds = round_to_half && !is_bias;
-    const Span from{args.from.address, (is_bias ? weights.bias : weights.values).size() * sizeof(float)},
-        to{block->address(), block->bytes()};
-    const auto copy = std::make_shared<Copy>(gpu_, std::move(block), work.stream(), /*is_enqueued=*/false);
-    copies_[key] = copy;
-    ManyCopies::add(work, from, to, [&](ManyCopies& many) {
-      many.arrange(args);
-      many.then([copy] { copy->enqueued(); });
+  const std::shared_ptr<Forms> forms = this->forms();
+  const std::unique_lock lock(forms->mutex);
+  std::set<Key> keys = std::exchange(forms->asked, {});
+  if (forms->copies.empty())
+    if (const auto replaced = weights.replaced.lock()) {  // someone will ask for the same forms
+      const std::shared_ptr<Forms> others = of(gpu_, *replaced).forms();
+      const std::lock_guard lock_of_others(others->mutex);
+      keys.insert(others->asked.begin(), others->asked.end());
+    }
+  keys.insert(key_of_values(weights));
+  if (!weights.bias.empty()) keys.insert(key_of_bias());
+  if (!bias) std::erase_if(keys, [](const Key& key) { return key.form == Form::bias; });
+  if (work.is_recording()) {
+    for (const auto& [key, copy] : forms->copies) keys.insert(key);
+  } else {
+    std::erase_if(forms->copies, [&](const auto& each) {
+      if (keys.contains(each.first)) return false;
+      work.keep(each.second.block);
+      ++forms->freed;
+      return true;
     });
-    const auto leave = [&](const Floats& floats) {
-      floats.leave([copy, count = floats.size()](float* host) { copy->download(host, count); });
-    };
-    if (key == of_values) leave(weights.values);
-    if (key == of_bias) leave(weights.bias);
   }
+  for (const Key& key : keys) {
+    Copy& copy = forms->copies[key];
+    if (!copy.block) copy.block = std::make_shared<GpuBlock>(gpu_, bytes(weights, key));
+    copy.filled = work.filled();
+    const Pointer<const float> from = key.form == Form::bias ? bias : values;
+    const Address to = copy.block->address();
+    if (key.is_packed() || key.is_stem()) {
+      fill(work, weights, key, from.address, to);
+      continue;
+    }
+    const std::size_t count = (key.form == Form::bias ? weights.bias : weights.values).size();
+    layout::ArrangeWeightsArgs args = arrangement(weights, key);
+    args.from = from, args.to = {to}, args.rounds = round_to_half && key.form != Form::bias;
+    ManyCopies::add(work, {from.address, count * sizeof(float)}, {to, copy.block->bytes()},
+                    [&](ManyCopies& many) { many.arrange(args); });
+  }
+  leave(weights, forms);
+  if (!work.gathers()) work.end_list();
+}
+
+void GpuWeights::leave(const ConvWeights& weights, const std::shared_ptr<Forms>& forms) {
+  const auto leave_floats = [&](const Floats& floats, const Key& key) {
+    if (floats.empty()) return;
+    floats.leave([&gpu = gpu_, forms, key, count = floats.size()](float* host) {
+      Copy copy;
+      {
+        const std::lock_guard lock(forms->mutex);
+        copy = forms->copies.at(key);
+      }
+      const Driver& driver = gpu.current();
+      if (copy.filled) copy.filled->wait(nullptr);
+      driver.check(driver.copy_to_host(host, copy.block->address(), count * sizeof(float)), "cuMemcpyDtoH");
+    });
+  };
+  leave_floats(weights.values, key_of_values(weights));
+  leave_floats(weights.bias, key_of_bias());
 }
 
 Pointer<const float> GpuWeights::values(const ConvWeights& weights) { return {copy(weights, key_of_values(weights))}; }
@@ -230,6 +287,9 @@ Address GpuWeights::transposed(const ConvWeights& weights, Format format) {
 }
 Address GpuWeights::packed(const ConvWeights& weights, std::int64_t row_terms, bool shifted) {
   return copy(weights, {shifted ? Form::packed_shifted : Form::packed, row_terms, Format::float16});
+}
+Address GpuWeights::stem(const ConvWeights& weights, bool is_odd) {
+  return copy(weights, {is_odd ? Form::stem_odd : Form::stem, 0, Format::float16});
 }
 Pointer<const float> GpuWeights::bias(const ConvWeights& weights) {
   return {weights.bias.empty() ? 0 : copy(weights, {Form::bias, 0, Format::float32})};

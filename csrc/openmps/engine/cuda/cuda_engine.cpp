@@ -5,7 +5,10 @@
 #include <new>
 #include <shared_mutex>
 #include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/driver.hpp"
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/gpu.hpp"
@@ -30,7 +33,10 @@ class StreamRun final : public Run {
     gpu_.driver().destroy_event(start_);
     gpu_.driver().destroy_event(end_);
   }
-  void end() { record(end_); }
+  void end() {
+    record(end_);
+    kept_ = work_.take_kept();
+  }
   void wait() override { gpu_.driver().check(gpu_.current().synchronize_event(end_), "cuEventSynchronize"); }
   std::size_t failed_step() const override { return 0; }
   std::optional<double> device_seconds() const override {
@@ -50,6 +56,7 @@ class StreamRun final : public Run {
   Work& work_;
   Gpu& gpu_;
   cuda::Event start_ = nullptr, end_ = nullptr;
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 /// An event of the driver, which streams of all GPUs can wait for.
@@ -187,14 +194,16 @@ class CudaEngine final : public Engine {
     gpu_.current();
     const cuda::WorkScope scope(gpu_, work_of(stream));
     static const bool has_graphs = env::value_of(env::Variable::cuda_graph) != "0";
-    if (!has_graphs || traces_steps()) return Engine::start(steps, stream);
     Work& work = gpu_.work();
+    const EndOfList end(work);
+    const LoadsOfList loads = prepare_loads(steps, work);
+    if (!has_graphs || traces_steps()) return Engine::start(steps, stream);
     work.join_uploads();
     auto run = std::make_unique<StreamRun>(work);
     if (std::unique_ptr<Steps::Kept>* const kept = steps.kept())
       start_kept(steps, *kept, work);
     else
-      start_once(steps, work);
+      start_once(steps, work, loads);
     run->end();
     return run;
   }
@@ -226,9 +235,12 @@ class CudaEngine final : public Engine {
     return try_placed(problem);
   }
   void synchronize() override {
-    gpu_.work().launch_gathered();
+    Work& work = gpu_.work();
+    work.launch_gathered();
+    work.end_list();  // a task of the host, which follows, may read weights that the list has loaded
     gpu_.transfers().synchronize();
-    gpu_.work().synchronize();
+    work.synchronize();
+    work.take_kept();
   }
 
  private:
@@ -282,27 +294,69 @@ class CudaEngine final : public Engine {
     run_steps(steps);
   }
 
-  void start_once(Steps& steps, Work& work) {
+  enum class LoadsOfList : std::uint8_t {
+    none,
+    in_place,  ///< all use the blocks of the weights that they replace: the next run of the list may be the same
+    elsewhere,
+  };
+
+  LoadsOfList prepare_loads(Steps& steps, Work& work) {
+    struct Uses {
+      std::int64_t references = 0;  ///< of the list's commands
+      std::size_t last_step = 0;
+    };
+    std::vector<std::pair<std::size_t, const ConvWeights*>> loads;
+    std::unordered_map<const ConvWeights*, Uses> uses;
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      steps.for_each_command(i, [&](std::size_t, const Problem& problem) {
+        if (const auto* const load = std::get_if<LoadWeightsProblem>(&problem))
+          loads.emplace_back(i, load->weights.get());
+      });
+    if (loads.empty()) return LoadsOfList::none;
+    steps.forget_problem();                   // it may refer to weights
+    std::unordered_set<std::size_t> counted;  // a command may be in several steps
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      steps.for_each_command(i, [&](std::size_t command, const Problem& problem) {
+        const bool is_new = counted.insert(command).second;
+        for_each_weights(problem, [&](const std::shared_ptr<const ConvWeights>& weights) {
+          Uses& use = uses[weights.get()];
+          use.references += is_new ? 1 : 0;
+          use.last_step = i;
+        });
+      });
+    LoadsOfList result = LoadsOfList::in_place;
+    for (const auto& [step, weights] : loads) {
+      bool may_take = false;
+      if (const auto replaced = weights->replaced.lock()) {
+        const Uses& use = uses[replaced.get()];
+        const std::lock_guard lock(replaced->enqueued.mutex);
+        const std::int64_t enqueued = replaced->enqueued.stream == &work ? replaced->enqueued.references : 0;
+        may_take = use.last_step < step && replaced.use_count() == 1 + use.references + enqueued;
+      }
+      if (!cuda::GpuWeights::prepare(work, *weights, may_take)) result = LoadsOfList::elsewhere;
+    }
+    return result;
+  }
+
+  void start_once(Steps& steps, Work& work, LoadsOfList loads) {
     cuda::Graphs& graphs = work.graphs();
-    cuda::Fingerprint fingerprint;
-    bool can_record = true;
+    cuda::Fingerprint fingerprint(loads != LoadsOfList::none);
+    bool can_record = loads != LoadsOfList::elsewhere;
     {
       const std::shared_lock placed(placement_);  // the fingerprint has addresses
       try {
         for (std::size_t i = 0; can_record && i < steps.size(); ++i) {
           const Problem& problem = steps.problem(i);
-          // Weights are loaded into a new object every time.
-          can_record =
-              !std::holds_alternative<HostTask>(problem) && !std::holds_alternative<LoadWeightsProblem>(problem);
+          can_record = !std::holds_alternative<HostTask>(problem);
           if (can_record) fingerprint.add(problem, work);
         }
       } catch (const cuda::UnreachableMemory&) {
         can_record = false;
       }
       if (can_record) name_first(steps);
-      if (can_record && graphs.launch(fingerprint)) return;
+      if (can_record && graphs.launch(fingerprint, [&] { solve_varying(steps); })) return;
       std::unique_ptr<cuda::ListGraph> graph;
-      if (can_record && graphs.was_seen(fingerprint)) graph = record(steps, work);
+      if (can_record && graphs.should_record(fingerprint)) graph = record(steps, work);
       if (graph) {
         graph->launch(work);
         return graphs.add(fingerprint, std::move(graph));
@@ -310,6 +364,18 @@ class CudaEngine final : public Engine {
     }
     run_steps(steps);
   }
+
+  /// Ends a list whose work has been enqueued, or has failed.
+  class EndOfList {
+   public:
+    explicit EndOfList(Work& work) : work_(work) {}
+    ~EndOfList() { work_.end_list(); }
+    EndOfList(const EndOfList&) = delete;
+    EndOfList& operator=(const EndOfList&) = delete;
+
+   private:
+    Work& work_;
+  };
 
   /// Lets small problems of a list wait for others of their kind.
   class Gathering {
@@ -327,6 +393,20 @@ class CudaEngine final : public Engine {
     Work& work = gpu_.work();
     const Gathering gathering(work);
     for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
+    work.launch_gathered();
+  }
+
+  /// Solve the problems whose kernels may change, in groups as they were recorded. With placement_ held.
+  void solve_varying(Steps& steps) {
+    Work& work = gpu_.work();
+    const Gathering gathering(work);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const Problem& problem = steps.problem(i);
+      if (cuda::varies(problem))
+        try_placed(problem);
+      else
+        work.launch_gathered();
+    }
     work.launch_gathered();
   }
 

@@ -28,7 +28,12 @@ Opened open() {
     if (!function && opened.reason.empty())
       opened.reason = std::string("libcuda.so.1 has no ") + name + ": NVIDIA's driver is too old.";
   };
+  const auto find_any = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+  };
   Driver& d = opened.driver;
+  find_any(d.get_capture_info, "cuStreamGetCaptureInfo_v2");
+  find_any(d.set_kernel_params, "cuGraphExecKernelNodeSetParams");
   find(d.init, "cuInit");
   find(d.get_version, "cuDriverGetVersion");
   find(d.get_error_name, "cuGetErrorName");

@@ -20,6 +20,16 @@ using Module = struct ModuleOfDriver*;        ///< CUmodule
 using Function = struct FunctionOfDriver*;    ///< CUfunction
 using Graph = struct GraphOfDriver*;          ///< CUgraph
 using GraphExec = struct GraphExecOfDriver*;  ///< CUgraphExec
+using GraphNode = struct GraphNodeOfDriver*;  ///< CUgraphNode
+
+/// CUDA_KERNEL_NODE_PARAMS_v1.
+struct KernelNodeParams {
+  Function function;
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
+  unsigned shared_bytes;
+  void** arguments;
+  void** extra;
+};
 
 /// Status codes that the engine tells apart.
 enum Status : int {
@@ -47,6 +57,7 @@ constexpr unsigned kPortable = 1, kMapped = 2;         ///< CU_MEMHOSTALLOC_PORT
 constexpr unsigned kNonBlockingStream = 1;             ///< CU_STREAM_NON_BLOCKING
 constexpr unsigned kTimingEvent = 0, kPlainEvent = 2;  ///< CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxedCapture = 2;                     ///< CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr int kActiveCapture = 1;                      ///< CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 struct Driver {
   int (*init)(unsigned flags);
@@ -93,8 +104,13 @@ struct Driver {
 
   int (*begin_capture)(Stream stream, int mode);
   int (*end_capture)(Stream stream, Graph* graph);
+  /// On success, `dependencies` are the nodes after which the stream's next one will run. Null in old drivers.
+  int (*get_capture_info)(Stream stream, int* status, std::uint64_t* id, Graph* graph, const GraphNode** dependencies,
+                          std::size_t* count);
   int (*instantiate)(GraphExec* executable, Graph graph, unsigned long long flags);
   int (*launch_graph)(GraphExec executable, Stream stream);
+  /// Change a kernel of later launches. Null in old drivers.
+  int (*set_kernel_params)(GraphExec executable, GraphNode node, const KernelNodeParams* params);
   int (*destroy_graph)(Graph graph);
   int (*destroy_executable)(GraphExec executable);
   int (*get_nodes)(Graph graph, void** nodes, std::size_t* count);

@@ -2,9 +2,12 @@
 #include "engine/cuda/graphs.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <type_traits>
+#include <utility>
 
+#include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/work.hpp"
 #include "engine/problem/problem.hpp"
 
@@ -33,6 +36,15 @@ void Fingerprint::put(const T& value, Work& work) {
     if (!value.memory) bytes(value.h), bytes(value.w);
     bytes(value.offset), bytes(value.format), bytes(value.n), bytes(value.h), bytes(value.w), bytes(value.c);
     bytes(value.n_stride), bytes(value.h_stride), bytes(value.w_stride);
+  } else if constexpr (std::is_same_v<T, std::shared_ptr<const ConvWeights>>) {
+    if (!value) return bytes(nullptr);
+    const auto forms = GpuWeights::of(work.gpu(), *value).forms();
+    bytes(forms.get());
+    GpuWeights::describe(*forms, loads_weights_, text_);
+    for (const i64 extent : {value->out_channels, value->kernel_h, value->kernel_w, value->in_channels_per_group,
+                             value->groups, static_cast<i64>(value->bias.size())})
+      bytes(extent);
+    referred_.emplace_back(forms);
   } else if constexpr (is_shared<T>) {
     bytes(value.get());
     if (value) referred_.emplace_back(value);
@@ -47,24 +59,62 @@ void Fingerprint::put(const T& value, Work& work) {
 void Fingerprint::add(const Problem& problem, Work& work) {
   const std::size_t kind = problem.index();
   text_.append(reinterpret_cast<const char*>(&kind), sizeof kind);
+  const auto number = [&](const auto& value) { numbers_.append(reinterpret_cast<const char*>(&value), sizeof value); };
   std::visit(
       [&](const auto& each) {
-        if constexpr (Described<std::decay_t<decltype(each)>>) put(each, work);
+        using P = std::decay_t<decltype(each)>;
+        if constexpr (std::is_same_v<P, OptimizeProblem>) {
+          for_each_field(each, [&](const auto& field, const auto& member) {
+            if constexpr (std::is_arithmetic_v<std::decay_t<decltype(member)>>)
+              if (field.role == FieldRole::value) return number(member);
+            put(member, work);
+          });
+        } else if constexpr (std::is_same_v<P, DropoutProblem>) {
+          DropoutProblem rest = each;
+          number(std::exchange(rest.mask.seed, 0));
+          number(std::exchange(rest.mask.image, 0));
+          put(rest, work);
+        } else if constexpr (Described<P>) {
+          put(each, work);
+        }
       },
       problem);
 }
 
-ListGraph::ListGraph(Work& work, GraphExec executable)
-    : driver_(work.gpu().driver()), executable_(executable), scratch_(work.scratch_block()) {}
+bool varies(const Problem& problem) {
+  return std::holds_alternative<OptimizeProblem>(problem) || std::holds_alternative<DropoutProblem>(problem);
+}
 
-ListGraph::~ListGraph() { driver_.destroy_executable(executable_); }
+ListGraph::ListGraph(Work& work, Graph graph, GraphExec executable)
+    : driver_(work.gpu().driver()),
+      graph_(graph),
+      executable_(executable),
+      varying_(work.take_varying()),
+      scratch_(work.scratch_block()) {}
+
+ListGraph::~ListGraph() {
+  driver_.destroy_executable(executable_);
+  driver_.destroy_graph(graph_);
+}
 
 void ListGraph::launch(Work& work) const {
   driver_.check(driver_.launch_graph(executable_, work.stream()), "cuGraphLaunch");
 }
 
+bool ListGraph::change(Work& work, const std::function<void()>& body) {
+  work.start_change(executable_, varying_);
+  bool is_complete = true;
+  try {
+    body();
+  } catch (...) {  // the list runs without the graph, and fails with a name
+    is_complete = false;
+  }
+  return work.end_change() && is_complete;
+}
+
 std::unique_ptr<ListGraph> record(Work& work, const std::function<bool()>& body) {
   const Driver& driver = work.gpu().current();
+  work.take_varying();  // of a recording that failed
   driver.check(driver.begin_capture(work.stream(), kRelaxedCapture), "cuStreamBeginCapture");
   work.set_recording(true);
   bool is_complete = false;
@@ -77,15 +127,23 @@ std::unique_ptr<ListGraph> record(Work& work, const std::function<bool()>& body)
   is_complete = driver.end_capture(work.stream(), &graph) == kSuccess && is_complete;
   GraphExec executable = nullptr;
   is_complete = is_complete && driver.instantiate(&executable, graph, 0) == kSuccess;
+  if (is_complete) return std::make_unique<ListGraph>(work, graph, executable);
   if (graph) driver.destroy_graph(graph);
-  return is_complete ? std::make_unique<ListGraph>(work, executable) : nullptr;
+  return nullptr;
 }
 
-bool Graphs::launch(const Fingerprint& fingerprint) {
+bool Graphs::launch(const Fingerprint& fingerprint, const std::function<void()>& solve_varying) {
   const auto found = std::find_if(graphs_.begin(), graphs_.end(),
                                   [&](const Entry& entry) { return entry.text == fingerprint.text(); });
   if (found == graphs_.end()) return false;
-  if (std::any_of(found->referred.begin(), found->referred.end(), [](const auto& each) { return each.expired(); })) {
+  const auto is_useless = [&] {
+    if (std::any_of(found->referred.begin(), found->referred.end(), [](const auto& each) { return each.expired(); }))
+      return true;
+    if (found->numbers == fingerprint.numbers()) return false;
+    found->numbers = fingerprint.numbers();
+    return !found->graph->change(work_, solve_varying);
+  };
+  if (is_useless()) {
     work_.synchronize();
     graphs_.erase(found);
     return false;
@@ -95,14 +153,16 @@ bool Graphs::launch(const Fingerprint& fingerprint) {
   return true;
 }
 
-bool Graphs::was_seen(const Fingerprint& fingerprint) {
+bool Graphs::should_record(const Fingerprint& fingerprint) {
   const std::size_t hash = std::hash<std::string>()(fingerprint.text());
-  const auto found = std::find(seen_.begin(), seen_.end(), hash);
-  const bool result = found != seen_.end();
-  if (result) seen_.erase(found);
-  seen_.push_front(hash);
+  const auto found = std::find_if(seen_.begin(), seen_.end(), [&](const Seen& each) { return each.hash == hash; });
+  if (found == seen_.end())
+    seen_.push_front({hash, 0});
+  else
+    seen_.splice(seen_.begin(), seen_, found);
   if (seen_.size() > kMaxSeen) seen_.pop_back();
-  return result;
+  const std::uint64_t runs = ++seen_.front().runs;
+  return runs > 1 && std::has_single_bit(runs);
 }
 
 void Graphs::add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> graph) {
@@ -110,7 +170,9 @@ void Graphs::add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> grap
     work_.synchronize();
     graphs_.pop_back();
   }
-  graphs_.push_front({fingerprint.text(), fingerprint.referred(), std::move(graph)});
+  const std::size_t hash = std::hash<std::string>()(fingerprint.text());
+  std::erase_if(seen_, [&](const Seen& each) { return each.hash == hash; });
+  graphs_.push_front({fingerprint.text(), fingerprint.numbers(), fingerprint.referred(), std::move(graph)});
 }
 
 }  // namespace openmps::cuda

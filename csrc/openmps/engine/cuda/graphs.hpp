@@ -9,34 +9,42 @@
 #include <vector>
 
 #include "engine/cuda/driver.hpp"
+#include "engine/cuda/work.hpp"
 #include "engine/problem/fwd.hpp"
 
 namespace openmps::cuda {
 
-class GpuBlock;
-class Work;
+/// Whether a problem has numbers that a graph can be launched with again: those of an optimizer's step, and the seed of
+/// a dropout. Its kernels are launched by Work::launch_varying().
+bool varies(const Problem& problem);
 
-/// The problems of a list, field by field, with addresses instead of memory: if two are equal, so is the work. Values
-/// that the list refers to may not have been destroyed in between.
+/// The problems of a list, field by field, with addresses instead of memory: if two are equal, so is the work, but for
+/// numbers that vary. Values that the list refers to may not have been destroyed in between.
 class Fingerprint {
  public:
+  /// `loads_weights`: the list has loads, whose work depends on the copies that there are of the weights.
+  explicit Fingerprint(bool loads_weights) : loads_weights_(loads_weights) {}
   /// Add a problem. Throws UnreachableMemory.
   void add(const Problem& problem, Work& work);
   const std::string& text() const { return text_; }
+  /// Return the numbers that vary.
+  const std::string& numbers() const { return numbers_; }
   const std::vector<std::weak_ptr<const void>>& referred() const { return referred_; }
 
  private:
   template <class T>
   void put(const T& value, Work& work);
 
-  std::string text_;
+  const bool loads_weights_;
+  std::string text_, numbers_;
   std::vector<std::weak_ptr<const void>> referred_;
 };
 
 /// A recorded list. Keeps the scratch memory that it uses.
 class ListGraph {
  public:
-  ListGraph(Work& work, GraphExec executable);
+  /// Owns the driver's graphs.
+  ListGraph(Work& work, Graph graph, GraphExec executable);
   /// The graph may not be running.
   ~ListGraph();
   ListGraph(const ListGraph&) = delete;
@@ -44,10 +52,15 @@ class ListGraph {
 
   /// Enqueue it on the stream on which it was recorded.
   void launch(Work& work) const;
+  /// Change the kernels that varying problems launch. `body` solves these problems again. Return false if that is not
+  /// possible; the graph cannot be launched any more then.
+  bool change(Work& work, const std::function<void()>& body);
 
  private:
   const Driver& driver_;
+  const Graph graph_;  ///< its nodes name those of the executable one
   const GraphExec executable_;
+  std::vector<VaryingLaunch> varying_;
   const std::shared_ptr<GpuBlock> scratch_;
 };
 
@@ -60,23 +73,28 @@ class Graphs {
  public:
   explicit Graphs(Work& work) : work_(work) {}
 
-  /// Launch the graph of that fingerprint, if there is one.
-  bool launch(const Fingerprint& fingerprint);
-  /// Return whether a list of that fingerprint has run before, and remember it.
-  bool was_seen(const Fingerprint& fingerprint);
+  /// Launch the graph of that fingerprint, if there is one. `solve_varying` solves the list's problems that vary.
+  bool launch(const Fingerprint& fingerprint, const std::function<void()>& solve_varying);
+  /// Return whether to record a list of that fingerprint: on its second run and, if that fails, on the 4th, 8th, ...
+  bool should_record(const Fingerprint& fingerprint);
   void add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> graph);
   std::size_t count() const { return graphs_.size(); }
 
  private:
   struct Entry {
-    std::string text;
+    std::string text, numbers;
     std::vector<std::weak_ptr<const void>> referred;
     std::unique_ptr<ListGraph> graph;
   };
 
+  struct Seen {
+    std::size_t hash;
+    std::uint64_t runs;  ///< without a graph
+  };
+
   Work& work_;
-  std::list<Entry> graphs_;      ///< the last used first
-  std::list<std::size_t> seen_;  ///< hashes, the last first
+  std::list<Entry> graphs_;  ///< the last used first
+  std::list<Seen> seen_;     ///< the last first
 };
 
 }  // namespace openmps::cuda

@@ -65,6 +65,7 @@ class RunningStream final : public HostStream {
 
   float time = 0;                   ///< in milliseconds
   std::unique_ptr<Nodes> recorded;  ///< null: it does not record
+  GraphNode last = nullptr;         ///< the number of recorded nodes
 };
 /// The time at which an event was recorded. Several threads may record the same event, as with CUDA's driver.
 std::atomic<float>& time_of(Event event) { return *reinterpret_cast<std::atomic<float>*>(event); }
@@ -81,6 +82,13 @@ int add(Stream stream, std::function<void()> call) {
 struct RegisteredKernel {
   HostKernel kernel{};
   std::atomic<std::int64_t> launches = 0;
+
+  /// Return a call with copies of the arguments.
+  std::function<void()> call(void** arguments) const {
+    const auto* const first = static_cast<const std::byte*>(arguments[0]);
+    return [function = kernel.function, copy = std::vector(first, first + kernel.bytes),
+            count = *static_cast<const std::int64_t*>(arguments[1])] { function(copy.data(), count); };
+  }
 };
 
 std::map<std::string, RegisteredKernel>& kernels() {
@@ -186,11 +194,9 @@ const Driver& host_driver() {
       },
       .launch = [](Function function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                    Stream stream, void** arguments, void**) -> int {
-        auto& [kernel, launches] = *reinterpret_cast<RegisteredKernel*>(function);
-        ++launches;
-        const auto* const first = static_cast<const std::byte*>(arguments[0]);
-        return add(stream, [function = kernel.function, copy = std::vector(first, first + kernel.bytes),
-                            count = *static_cast<const std::int64_t*>(arguments[1])] { function(copy.data(), count); });
+        auto& kernel = *reinterpret_cast<RegisteredKernel*>(function);
+        ++kernel.launches;
+        return add(stream, kernel.call(arguments));
       },
       .begin_capture = [](Stream stream, int) -> int {
         return running(stream)->recorded = std::make_unique<Nodes>(), kSuccess;
@@ -198,11 +204,25 @@ const Driver& host_driver() {
       .end_capture = [](Stream stream, Graph* graph) -> int {
         return *graph = reinterpret_cast<Graph>(running(stream)->recorded.release()), kSuccess;
       },
+      .get_capture_info = [](Stream stream, int* status, std::uint64_t*, Graph*, const GraphNode** dependencies,
+                             std::size_t* count) -> int {
+        const std::unique_ptr<Nodes>& recorded = running(stream)->recorded;
+        *status = recorded ? kActiveCapture : 0;
+        if (!recorded) return kSuccess;
+        running(stream)->last = reinterpret_cast<GraphNode>(recorded->size());
+        return *dependencies = &running(stream)->last, *count = recorded->empty() ? 0 : 1, kSuccess;
+      },
       .instantiate = [](GraphExec* executable, Graph graph, unsigned long long) -> int {
         return *executable = reinterpret_cast<GraphExec>(new Nodes(*reinterpret_cast<Nodes*>(graph))), kSuccess;
       },
       .launch_graph = [](GraphExec executable, Stream) -> int {
         for (const auto& node : *reinterpret_cast<Nodes*>(executable)) node();
+        return kSuccess;
+      },
+      .set_kernel_params = [](GraphExec executable, GraphNode node, const KernelNodeParams* params) -> int {
+        auto& nodes = *reinterpret_cast<Nodes*>(executable);
+        nodes.at(reinterpret_cast<std::size_t>(node) - 1) =
+            reinterpret_cast<const RegisteredKernel*>(params->function)->call(params->arguments);
         return kSuccess;
       },
       .destroy_graph = [](Graph graph) -> int { return delete reinterpret_cast<Nodes*>(graph), kSuccess; },

@@ -7,10 +7,6 @@
 
 namespace openmps::cuda {
 
-ManyCopies::~ManyCopies() {
-  for (const auto& each : then_) each();
-}
-
 bool ManyCopies::can_add(const Span& from, const Span& to) const {
   const auto meets = [](const std::vector<Span>& spans, const Span& span) {
     return std::any_of(spans.begin(), spans.end(), [&](const Span& each) { return each.meets(span); });

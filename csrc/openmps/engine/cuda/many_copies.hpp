@@ -26,16 +26,8 @@ class ManyCopies final : public Gathered {
   /// and call it with new ones. Unless the list gathers, launch them at once.
   static void add(Work& work, const Span& from, const Span& to, const std::function<void(ManyCopies&)>& add);
 
-  ManyCopies() = default;
-  /// Calls what then() was given: the copies have been enqueued, or have failed.
-  ~ManyCopies() override;
-  ManyCopies(const ManyCopies&) = delete;
-  ManyCopies& operator=(const ManyCopies&) = delete;
-
   void copy(const pointwise::CopyManyArgs::Range& range) { ranges_.push_back(range); }
   void arrange(const layout::ArrangeWeightsArgs& args) { parts_.push_back({args, 0}); }
-  /// `enqueued` may not throw.
-  void then(std::function<void()> enqueued) { then_.push_back(std::move(enqueued)); }
 
   void launch(Work& work) override;
 
@@ -45,7 +37,6 @@ class ManyCopies final : public Gathered {
   std::vector<Span> reads_, writes_;
   std::vector<pointwise::CopyManyArgs::Range> ranges_;
   std::vector<layout::ArrangeManyArgs::Part> parts_;
-  std::vector<std::function<void()>> then_;
 };
 
 }  // namespace openmps::cuda

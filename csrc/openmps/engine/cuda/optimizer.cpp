@@ -89,7 +89,9 @@ class ManyUpdates final : public Gathered {
                                    args.momentum.first, args.second_moment.first, args.max_second_moment.first,
                                    args.columns,        before + blocks};
   }
-  void launch(Work& work) override { work.launch(optimizer::optimize_many, args_, args_.arrays[args_.count - 1].end); }
+  void launch(Work& work) override {
+    work.launch_varying(optimizer::optimize_many, args_, args_.arrays[args_.count - 1].end);
+  }
 
  private:
   static bool meet(const Pointer<float>& first, i64 count, const optimizer::Arrays& other) {
@@ -128,7 +130,7 @@ const char* run_optimize_many(const Call<OptimizeProblem>& call) {
 const char* run_optimize(const Call<OptimizeProblem>& call) {
   call.work.launch_gathered();
   const optimizer::OptimizeArgs args = arguments_of(call);
-  call.work.launch(optimizer::optimize, args, args.matrices * args.rows * args.columns);
+  call.work.launch_varying(optimizer::optimize, args, args.matrices * args.rows * args.columns);
   return nullptr;
 }
 constexpr Implementation<Call<OptimizeProblem>> kOptimizers[] = {{"cuda_optimize_many", run_optimize_many},

@@ -214,7 +214,7 @@ const char* run_dropout_dense(const Call<DropoutProblem>& call) {
                                          p.mask.keep,
                                          values,
                                          (values + 63) / 64 * 16};
-  work.launch(pointwise::dropout_dense, args, dst.n * args.blocks, {&args.src, &args.dst});
+  work.launch_varying(pointwise::dropout_dense, args, dst.n * args.blocks, {&args.src, &args.dst});
   return nullptr;
 }
 const char* run_dropout(const Call<DropoutProblem>& call) {
@@ -234,8 +234,8 @@ const char* run_dropout(const Call<DropoutProblem>& call) {
                                     is_clamped,
                                     rows,
                                     columns};
-  work.launch(is_clamped ? pointwise::dropout_clamped : pointwise::dropout, args, p.dst.size(),
-              {&args.src.view, &args.dst});
+  work.launch_varying(is_clamped ? pointwise::dropout_clamped : pointwise::dropout, args, p.dst.size(),
+                      {&args.src.view, &args.dst});
   return nullptr;
 }
 constexpr Implementation<Call<DropoutProblem>> kDropouts[] = {{"cuda_dropout_dense", run_dropout_dense},

@@ -44,6 +44,23 @@ struct Constant {
 
 }  // namespace
 
+Filled::Filled(const Driver& driver, Stream stream) : driver_(driver), stream_(stream) {
+  driver.check(driver.create_event(&event_, kPlainEvent), "cuEventCreate");
+}
+Filled::~Filled() { driver_.destroy_event(event_); }
+
+void Filled::enqueued() noexcept {
+  driver_.record_event(event_, stream_);  // fails only if the context is lost, as the wait does
+  is_enqueued_ = true;
+  is_enqueued_.notify_all();
+}
+
+void Filled::wait(Stream stream) const {
+  if (stream == stream_) return;
+  is_enqueued_.wait(false);
+  driver_.check(driver_.synchronize_event(event_), "cuEventSynchronize");
+}
+
 Work::Work(Gpu& gpu) : gpu_(gpu) {
   gpu.driver().check(gpu.current().create_stream(&stream_, kNonBlockingStream), "cuStreamCreate");
   graphs_ = std::make_unique<Graphs>(*this);
@@ -134,7 +151,7 @@ std::shared_ptr<std::byte> Work::arena(std::size_t bytes) {
 }
 
 void Work::launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
-                        std::initializer_list<const View*> images) {
+                        std::initializer_list<const View*> images, std::size_t varying_bytes) {
   if (count <= 0) return;
   std::string definitions;
   const auto with_data = [](const View* view) { return static_cast<bool>(*view); };
@@ -151,11 +168,57 @@ void Work::launch_bytes(const char* file, const char* name, int threads, const v
   if (blocks > kMaxGrid)
     throw EngineError(FailureCode::internal, std::string(name) + " needs " + std::to_string(blocks) +
                                                  " blocks of threads; a GPU runs at most 2147483647.");
+  const auto grid = static_cast<unsigned>(blocks);
+  const auto launch = [&] {
+    const auto* const first = static_cast<const std::byte*>(args);
+    return VaryingLaunch{nullptr, function, grid, {first, first + varying_bytes}, count};
+  };
+  if (change_) {
+    change_->fits = change_->fits && varying_bytes > 0 && change(launch());
+    return;
+  }
   void* arguments[] = {const_cast<void*>(args), &count};
   const Driver& driver = gpu_.driver();
-  driver.check(
-      driver.launch(function, static_cast<unsigned>(blocks), 1, 1, kThreads, 1, 1, 0, stream_, arguments, nullptr),
-      name);
+  driver.check(driver.launch(function, grid, 1, 1, kThreads, 1, 1, 0, stream_, arguments, nullptr), name);
+  if (varying_bytes > 0 && is_recording_) note_varying(launch());
+}
+
+void Work::note_varying(VaryingLaunch launch) {
+  const Driver& driver = gpu_.driver();
+  if (!driver.get_capture_info || !driver.set_kernel_params)
+    throw EngineError(FailureCode::internal, "the driver cannot change kernels of graphs.");
+  int status = 0;
+  std::uint64_t id = 0;
+  Graph graph = nullptr;
+  const GraphNode* dependencies = nullptr;
+  std::size_t nodes = 0;
+  driver.check(driver.get_capture_info(stream_, &status, &id, &graph, &dependencies, &nodes), "cuStreamGetCaptureInfo");
+  if (status != kActiveCapture || nodes != 1)
+    throw EngineError(FailureCode::internal, "a recorded kernel has no node.");
+  launch.node = dependencies[0];
+  varying_.push_back(std::move(launch));
+}
+
+void Work::start_change(GraphExec executable, std::vector<VaryingLaunch>& launches) {
+  change_ = {executable, &launches, 0, true};
+}
+
+bool Work::change(VaryingLaunch launch) {
+  if (change_->done == change_->launches->size()) return false;
+  VaryingLaunch& known = (*change_->launches)[change_->done++];
+  if (known.function != launch.function || known.count != launch.count || known.args.size() != launch.args.size())
+    return false;
+  if (known.args == launch.args) return true;
+  known.args.swap(launch.args);
+  void* arguments[] = {known.args.data(), &known.count};
+  const KernelNodeParams params{known.function, known.blocks, 1, 1, kThreads, 1, 1, 0, arguments, nullptr};
+  return gpu_.driver().set_kernel_params(change_->executable, known.node, &params) == kSuccess;
+}
+
+bool Work::end_change() {
+  const bool is_complete = change_->fits && change_->done == change_->launches->size();
+  change_.reset();
+  return is_complete;
 }
 
 void Work::launch_function(Function function, const unsigned (&blocks)[3], const unsigned (&threads)[3],
@@ -189,6 +252,15 @@ void Work::join_uploads() {
   if (is_recording_ || uploads == joined_uploads_) return;
   gpu_.transfers().join(stream_);
   joined_uploads_ = uploads;
+}
+
+const std::shared_ptr<Filled>& Work::filled() {
+  if (!filled_) filled_ = std::make_shared<Filled>(gpu_.driver(), stream_);
+  return filled_;
+}
+
+void Work::end_list() noexcept {
+  if (const auto filled = std::exchange(filled_, nullptr)) filled->enqueued();
 }
 
 void Work::synchronize() { gpu_.driver().check(gpu_.current().synchronize_stream(stream_), "cuStreamSynchronize"); }

@@ -2,10 +2,12 @@
 // Work: a thread's stream on a GPU, and what problems become there.
 #pragma once
 
+#include <atomic>
 #include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/gpu.hpp"
@@ -26,6 +28,35 @@ class Gathered {
  public:
   virtual ~Gathered() = default;
   virtual void launch(Work& work) = 0;
+};
+
+/// Marks the end of work on a stream, for other threads. They may learn of it before the work is enqueued.
+class Filled {
+ public:
+  Filled(const Driver& driver, Stream stream);
+  ~Filled();
+  Filled(const Filled&) = delete;
+  Filled& operator=(const Filled&) = delete;
+
+  /// All work has been enqueued, or has failed.
+  void enqueued() noexcept;
+  /// Wait for the work, unless `stream` has it, too.
+  void wait(Stream stream) const;
+
+ private:
+  const Driver& driver_;
+  const Stream stream_;
+  Event event_ = nullptr;
+  std::atomic<bool> is_enqueued_ = false;
+};
+
+/// A kernel of a graph whose arguments may change between two launches.
+struct VaryingLaunch {
+  GraphNode node = nullptr;
+  Function function = nullptr;
+  unsigned blocks = 0;
+  std::vector<std::byte> args;
+  i64 count = 0;
 };
 
 class Work {
@@ -60,6 +91,13 @@ class Work {
   void launch(const Kernel<Args>& kernel, const Args& args, i64 count, std::initializer_list<const View*> images = {}) {
     launch_bytes(kernel.file, kernel.name, kernel.threads, &args, count, images);
   }
+  /// The same for a kernel whose arguments other than addresses and extents may change from one run of a list to the
+  /// next: a graph is launched again with other ones [graphs.hpp, varies()].
+  template <class Args>
+  void launch_varying(const Kernel<Args>& kernel, const Args& args, i64 count,
+                      std::initializer_list<const View*> images = {}) {
+    launch_bytes(kernel.file, kernel.name, kernel.threads, &args, count, images, sizeof args);
+  }
   /// Run a function of a program: blocks of threads, with one argument by value.
   void launch_function(Function function, const unsigned (&blocks)[3], const unsigned (&threads)[3],
                        unsigned shared_bytes, const void* argument);
@@ -77,9 +115,22 @@ class Work {
   /// Return the problems that wait; null if none do.
   std::unique_ptr<Gathered>& gathered() { return gathered_; }
   void launch_gathered();
+  /// Return the mark of the list under way, or of a problem that is none of a list.
+  const std::shared_ptr<Filled>& filled();
+  /// Keep a block as long as enqueued work may use it.
+  void keep(std::shared_ptr<const void> block) { kept_.push_back(std::move(block)); }
+  std::vector<std::shared_ptr<const void>> take_kept() { return std::exchange(kept_, {}); }
+  /// The list has been enqueued, or has failed.
+  void end_list() noexcept;
   /// Whether calls are recorded into a graph instead of run.
   bool is_recording() const { return is_recording_; }
   void set_recording(bool value) { is_recording_ = value; }
+  /// Return the kernels of launch_varying() that have been recorded.
+  std::vector<VaryingLaunch> take_varying() { return std::exchange(varying_, {}); }
+  /// Until end_change(), calls of launch_varying() change the arguments of these kernels, in order, and launch nothing.
+  void start_change(GraphExec executable, std::vector<VaryingLaunch>& launches);
+  /// Return whether all have been changed. If not, the graph cannot be used any more.
+  bool end_change();
   /// Let the stream wait for uploads that it does not wait for yet. Not while calls are recorded: the work is then
   /// joined before.
   void join_uploads();
@@ -87,8 +138,11 @@ class Work {
   void synchronize();
 
  private:
+  /// `varying_bytes`: size of arguments that may change; 0: they may not.
   void launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
-                    std::initializer_list<const View*> images);
+                    std::initializer_list<const View*> images, std::size_t varying_bytes = 0);
+  void note_varying(VaryingLaunch launch);
+  bool change(VaryingLaunch launch);
 
   Gpu& gpu_;
   Stream stream_ = nullptr;
@@ -98,6 +152,16 @@ class Work {
   std::unique_ptr<Graphs> graphs_;
   bool is_recording_ = false, gathers_ = false;
   std::unique_ptr<Gathered> gathered_;
+  std::vector<VaryingLaunch> varying_;
+  struct Change {
+    GraphExec executable;
+    std::vector<VaryingLaunch>* launches;
+    std::size_t done;
+    bool fits;
+  };
+  std::optional<Change> change_;
+  std::shared_ptr<Filled> filled_;
+  std::vector<std::shared_ptr<const void>> kept_;
   std::uint64_t joined_uploads_ = 0;
 };
 

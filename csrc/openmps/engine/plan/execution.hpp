@@ -12,6 +12,7 @@ namespace openmps {
 
 class Engine;
 class Run;
+struct ConvWeights;
 struct Plan;
 
 /// A list that runs many times. It is planned once and keeps the memory of its private blocks, so that all runs have
@@ -38,6 +39,18 @@ class RepeatedList {
   std::shared_ptr<Prepared> prepared_;
 };
 
+/// A reference of a list under way; see ConvWeights::Enqueued.
+class HeldWeights {
+ public:
+  HeldWeights(std::shared_ptr<const ConvWeights> weights, const void* stream) noexcept;
+  ~HeldWeights();
+  HeldWeights(HeldWeights&&) noexcept = default;
+  HeldWeights& operator=(HeldWeights&&) = delete;
+
+ private:
+  std::shared_ptr<const ConvWeights> weights_;
+};
+
 class Execution {
  public:
   Execution() noexcept;
@@ -52,6 +65,9 @@ class Execution {
                          std::shared_ptr<const Plan> plan = nullptr) noexcept;
   static Execution start(Engine& engine, RepeatedList& list, std::shared_ptr<void>& stream) noexcept;
 
+  /// Take the weights out of `commands`, which has been started on the stream, until it has run. Reloads may then use
+  /// the memory of weights that no other list uses.
+  void hold_weights(std::vector<Command>& commands, const void* stream) noexcept;
   /// Whether wait() returns at once.
   bool is_done() const noexcept { return !run_; }
   /// Wait until the engine has finished, and free the plan's memory. Return the first failure; commands after it do not
@@ -66,6 +82,7 @@ class Execution {
 
   std::shared_ptr<Prepared> prepared_;
   std::shared_ptr<Run> run_;  ///< ends before the memory
+  std::vector<HeldWeights> weights_;
   Failure failure_;
 };
 

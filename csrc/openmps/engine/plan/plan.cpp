@@ -225,6 +225,33 @@ Execution Execution::start(Engine& engine, RepeatedList& list, std::shared_ptr<v
   return execution;
 }
 
+HeldWeights::HeldWeights(std::shared_ptr<const ConvWeights> weights, const void* stream) noexcept
+    : weights_(std::move(weights)) {
+  ConvWeights::Enqueued& enqueued = weights_->enqueued;
+  const std::lock_guard lock(enqueued.mutex);
+  if (enqueued.references++ == 0)
+    enqueued.stream = stream;
+  else if (enqueued.stream != stream)
+    enqueued.stream = nullptr;
+}
+
+HeldWeights::~HeldWeights() {
+  if (!weights_) return;  // moved
+  const std::lock_guard lock(weights_->enqueued.mutex);
+  --weights_->enqueued.references;
+}
+
+void Execution::hold_weights(std::vector<Command>& commands, const void* stream) noexcept {
+  if (!run_) return;
+  try {
+    for (Command& command : commands)
+      for_each_weights(command.problem, [&](std::shared_ptr<const ConvWeights>& weights) {
+        weights_.emplace_back(std::move(weights), stream);
+      });
+  } catch (const std::bad_alloc&) {  // the commands keep the rest
+  }
+}
+
 void Execution::start(Engine& engine, std::shared_ptr<void>& stream) {
   run_ = engine.start(prepared_->steps, stream);
   if (!run_) prepared_ = nullptr;
@@ -239,6 +266,7 @@ Failure Execution::wait() noexcept {
     }
     run_ = nullptr;
     prepared_ = nullptr;
+    weights_.clear();
   }
   return std::move(failure_);
 }

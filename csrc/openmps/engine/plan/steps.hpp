@@ -24,6 +24,13 @@ class Steps {
   const std::string& label(std::size_t step) const { return commands_[plan_.steps[step].commands.front()].label; }
   /// Return the labels of all commands of the step.
   std::string labels(std::size_t step) const;
+  /// Return the problems of the step's commands, before fusion, by their number in the list.
+  template <class Visit>
+  void for_each_command(std::size_t step, const Visit& visit) const {
+    for (const std::uint32_t command : plan_.steps[step].commands) visit(command, commands_[command].problem);
+  }
+  /// Release the last problem.
+  void forget_problem() { planned_ = Problem(); }
   /// Return the step of the last call of problem().
   std::size_t current() const { return current_; }
 

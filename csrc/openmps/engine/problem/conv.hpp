@@ -88,6 +88,14 @@ struct ConvWeights {
     std::map<std::string, std::shared_ptr<void>> entries;
   };
   mutable Cache cache;
+
+  /// References that lists under way hold. All their work has been enqueued: they use the weights no more.
+  struct Enqueued {
+    std::mutex mutex;
+    std::int64_t references = 0;
+    const void* stream = nullptr;  ///< of all of them; null if they have several
+  };
+  mutable Enqueued enqueued;
 };
 
 /// weights->values = values, weights->bias = bias, which weights await. Commands that use the weights come later.

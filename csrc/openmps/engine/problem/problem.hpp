@@ -3,7 +3,10 @@
 // ranges, padding policies) into views and window starts; engines may assume that problems are valid.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <type_traits>
+#include <variant>
 
 #include "engine/problem/conv.hpp"
 #include "engine/problem/conv_pool.hpp"
@@ -29,5 +32,18 @@ struct Command {
   Problem problem;
   std::string label;  ///< class and label of the kernel, for errors and traces
 };
+
+/// Call visit(weights) for each reference to weights of convolutions in `object`, a field or a problem.
+template <class T, class Visit>
+void for_each_weights(T& object, const Visit& visit) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Plain, Problem>) {
+    std::visit([&](auto& each) { for_each_weights(each, visit); }, object);
+  } else if constexpr (std::is_same_v<Plain, std::shared_ptr<const ConvWeights>>) {
+    if (object) visit(object);
+  } else if constexpr (Described<Plain>) {
+    for_each_field(object, [&](const auto&, auto& member) { for_each_weights(member, visit); });
+  }
+}
 
 }  // namespace openmps
