@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import mpscnn
 from architectures import ARCHITECTURES, build_small
 from rows import engine_convolution, row_file
 from support import ENGINE, run_python
+from test_cuda_engine import STEPS
 
 TESTS = Path(__file__).parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
@@ -39,6 +41,7 @@ def _reason() -> str:
 
 REASON = _reason()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+CASES = [("OptimizerStochasticGradientDescent", "float16"), ("OptimizerAdam", "float32")]
 needs_programs = pytest.mark.skipif(FOLDER is None, reason="MPSCNN_CPP_TESTS is not set: run by make test-cuda")
 
 
@@ -146,6 +149,26 @@ def test_training(gpu: mpscnn.Device) -> None:
         optimizer.step()
         expected.append(loss.item())
     np.testing.assert_allclose(losses, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(("optimizer", "dtype"), CASES)
+def test_steps_become_graphs(tmp_path: Path, optimizer: str, dtype: str) -> None:
+    """Steps that graphs launch are those of single launches, within the roundings of plans that are chosen by time."""
+    found, convolutions = [], []
+    for graphs in "01":
+        path = tmp_path / f"{graphs}.npz"
+        command = [sys.executable, "-c", f"import sys\n{STEPS}", str(path), dtype, optimizer, "{}"]
+        trace = {"MPSCNN_CUDA_GRAPH": graphs, "MPSCNN_TRACE": "dispatch"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=600, env=os.environ | ON_GPU | trace, check=True
+        )
+        last = done.stderr.split("step 40\n")[1].split("step end")[0]
+        convolutions.append(last.count("dispatch: convolve"))
+        with np.load(path) as arrays:
+            found.append([arrays[f"arr_{i}"] for i in range(len(arrays.files))])
+    assert convolutions[1] < convolutions[0] / 2, convolutions
+    for plain, with_graphs in zip(*found, strict=True):
+        np.testing.assert_allclose(with_graphs, plain, rtol=0.02, atol=0.02)
 
 
 # ----------------------------------------------------------------------------------------------------------- replays
