@@ -106,6 +106,8 @@ def wanted_sections(name: str) -> set[str]:
         return {"Raises", "Source"}  # no arguments
     if value in (mpscnn.DataSource, mpscnn.NormalizationDataSource, mpscnn.PaddingPolicy):
         return {"Attributes", "Raises", "Source"}
+    if value is mpscnn.get_num_threads:
+        return {"Returns", "Raises", "Source"}  # no arguments
     wanted = {"Parameters", "Raises", "Source"}
     if name in KERNELS:
         wanted.add("Other Parameters")

@@ -40,6 +40,8 @@ void bind_device(py::module_& module) {
       .def_property_readonly("is_supported", &Device::is_supported, "Whether MPSSupportsMTLDevice() is true.")
       .def_property_readonly("_differentiates_bounds", &Device::differentiates_bounds)
       .def("_set_most_work", &Device::set_most_work)
+      .def_property_readonly("_threads", &Device::threads)
+      .def("_set_threads", &Device::set_threads)
       .def("__eq__",
            [](const Device& device, const py::object& other) {
              return py::isinstance<Device>(other) && &device == other.cast<const Device*>();

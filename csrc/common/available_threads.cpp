@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
@@ -68,6 +69,8 @@ int requested_threads() {
   return end != text && count > 0 ? static_cast<int>(std::min<long>(count, INT_MAX)) : INT_MAX;
 }
 
+std::atomic<int> chosen{0};  ///< set_available_threads(); 0: OMP_NUM_THREADS
+
 }  // namespace
 
 int quota_processors(const std::string& root) {
@@ -90,8 +93,12 @@ int quota_processors(const std::string& root) {
 }
 
 int available_threads() {
-  static const int count = std::min({requested_threads(), affinity_processors(), quota_processors()});
-  return count;
+  static const int processors = std::min(affinity_processors(), quota_processors());
+  static const int requested = requested_threads();
+  const int threads = chosen.load(std::memory_order_relaxed);
+  return std::min(threads > 0 ? threads : requested, processors);
 }
+
+void set_available_threads(int threads) { chosen.store(std::max(1, threads), std::memory_order_relaxed); }
 
 }  // namespace mpscnn

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         OptimizerStochasticGradientDescent,
     )
     from .profiling import profile
+    from .threads import get_num_threads, set_num_threads
     from .training import Trainer
 
 __version__: str = _core.__version__
@@ -96,9 +97,11 @@ _LAZY = {
     "OptimizerState": "optimizers",
     "OptimizerStochasticGradientDescent": "optimizers",
     "YOLOLoss": "losses",
+    "get_num_threads": "threads",
     "load": "loading",
     "metal_function": "metal",
     "profile": "profiling",
+    "set_num_threads": "threads",
     "Trainer": "training",
     "UnsupportedOperatorError": "errors",
 }
@@ -168,6 +171,7 @@ __all__ = [
     "YOLOLoss",
     "__version__",
     "empty",
+    "get_num_threads",
     "importing",
     "kernel",
     "load",
@@ -178,6 +182,7 @@ __all__ = [
     "profile",
     "reorder",
     "reorder_linear",
+    "set_num_threads",
     *KERNELS,
 ]
 

@@ -194,6 +194,31 @@ void test_limit() {
   on_other_thread(check);
 }
 
+void test_number_set() {
+  const int before = mpscnn::available_threads();
+  const auto check = [&](int set, int wanted) {
+    const int earlier = max_threads();
+    mpscnn::set_available_threads(set);
+    report(max_threads() == earlier, "%d threads before start_threads(): %d", set, max_threads());
+    {
+      const ThreadLimit limit(3);
+      report(max_threads() == 3, "a limit within it: %d", max_threads());
+    }
+    report(max_threads() == earlier, "%d threads after a limit: %d", set, max_threads());
+    start_threads();
+    report(max_threads() == wanted && mpscnn::available_threads() == wanted, "%d threads: %d", set, max_threads());
+    report(threads_for(1000, 10) == wanted, "%d threads for work: %d", set, threads_for(1000, 10));
+  };
+  const int processors = std::min<int>(static_cast<int>(std::thread::hardware_concurrency()),
+                                       mpscnn::quota_processors());
+  if (processors < 2 || before < 2) return;
+  for (const int set : {1, 2, 1}) check(set, set);
+  mpscnn::set_available_threads(1 << 20);
+  report(mpscnn::available_threads() <= processors, "more than the processors: %d", mpscnn::available_threads());
+  mpscnn::set_available_threads(before);
+  start_threads();
+}
+
 void test_openmp_names() {
   const auto check = [](const char* where) {
     struct Context {
@@ -319,7 +344,7 @@ void test_quota() {
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
                    {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier,
-                    test_inside, test_several_at_once, test_wakes, test_limit, test_openmp_names, test_quota,
+                    test_inside, test_several_at_once, test_wakes, test_limit, test_number_set, test_openmp_names, test_quota,
 #if !defined(__SANITIZE_THREAD__)  // it ends forked processes that start threads
                     test_fork, test_no_thread_can_be_started
 #endif

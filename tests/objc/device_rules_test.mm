@@ -57,7 +57,8 @@ void test_hidden_selectors() {
                                        readOnly:NO
                                     deallocator:nil]);
   for (const SEL selector :
-       { @selector(peakAllocatedSize), @selector(cachedSize), @selector(hasStatesOfSeveralImages) })
+       { @selector(peakAllocatedSize), @selector(cachedSize), @selector(setComputeThreads:),
+        @selector(hasStatesOfSeveralImages) })
     CHECK(![(id)device respondsToSelector:selector]);
   id buffer = [queue commandBuffer];
   CHECK(![buffer respondsToSelector:@selector(commitAwaited)] && [buffer respondsToSelector:@selector(commit)]);

@@ -111,6 +111,13 @@
 - (void)freeCachedMemory;
 @end
 
+@protocol ThreadsOfProcess
+/// Max number of threads that compute at once in this process, on all devices.
+- (NSUInteger)computeThreads;
+/// Takes effect on work that starts later; at most the processors that the process may use.
+- (void)setComputeThreads:(NSUInteger)threads;
+@end
+
 @protocol WeightsOwner
 /// Optional method of a convolution's data source: while the returned object is held, the memory of -weights stays
 /// valid and unchanged, even after purge. nil: it may change.

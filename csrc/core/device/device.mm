@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "common/available_threads.hpp"
 #include "core/data_source/sharing.hh"
 #include "core/device/device_impl.hh"
 #include "core/device/objc_scope.hh"
@@ -188,6 +189,26 @@ void Device::set_most_work(std::uint64_t multiply_adds) {
   check<NotImplementedError>(impl_->most_work > 0, "Device: ", name(), " has no limit of work.");
   impl_->most_work = multiply_adds;
 }
+
+namespace {
+
+id<ThreadsOfProcess> threads_or_throw(const Device &device) {
+  id found = device.impl().device.get();
+  check<NotImplementedError>([found respondsToSelector:@selector(setComputeThreads:)], "Device: ", device.name(),
+                             " has no number of threads to read or set.");
+  return static_cast<id<ThreadsOfProcess>>(found);
+}
+
+}  // namespace
+
+int Device::threads() const { return static_cast<int>([threads_or_throw(*this) computeThreads]); }
+void Device::set_threads(int threads) {
+  check<std::invalid_argument>(threads >= 1, "set_num_threads: num_threads (", threads,
+                               ") is less than the minimum (1).");
+  [threads_or_throw(*this) setComputeThreads:static_cast<NSUInteger>(threads)];
+  set_available_threads(threads);  // of the threads that move arrays
+}
+
 bool Device::is_supported() const { return MPSSupportsMTLDevice(impl_->device.get()); }
 
 void check_same_device(const Device &a, const Device &b, const char *what) {

@@ -50,6 +50,11 @@ class Device {
   /// Set the number of multiply-adds after which a command buffer in parts commits, on devices that abort command
   /// buffers that run for seconds. For tests.
   void set_most_work(std::uint64_t multiply_adds);
+  /// Max number of threads that compute at once in this process, on all devices. Throw NotImplementedError if the
+  /// device does not tell.
+  int threads() const;
+  /// Set that number for work that starts later; it is at most the number of processors that the process may use.
+  void set_threads(int threads);
   /// MPSSupportsMTLDevice.
   bool is_supported() const;
 

@@ -4,6 +4,7 @@
 #include "engine/engine.hpp"
 #include "engine/plan/strided_copy.hpp"
 #include "engine/shared/env.hpp"
+#include "engine/shared/team.hpp"
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 #import "metal/MTLFenceOnEngine.hh"
@@ -11,6 +12,8 @@
 #import "metal/MTLLibraryOnEngine.hh"
 #import "metal/MTLSamplerOnEngine.hh"
 
+#include <algorithm>
+#include <climits>
 #include <cstring>
 #include <ctime>
 #include <map>
@@ -211,6 +214,16 @@ OPENMPS_UNKNOWN_SELECTORS
 - (void)resetPeakAllocatedSize {
   openmps::check_offered(self, _cmd);
   _engine->reset_peak_bytes();
+}
+
+- (NSUInteger)computeThreads {
+  openmps::check_offered(self, _cmd);
+  return openmps::process_threads();
+}
+
+- (void)setComputeThreads:(NSUInteger)threads {
+  openmps::check_offered(self, _cmd);
+  openmps::set_process_threads(static_cast<int>(std::min<NSUInteger>(threads, INT_MAX)));
 }
 
 - (NSUInteger)cachedSize {

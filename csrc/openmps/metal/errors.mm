@@ -124,6 +124,8 @@ bool is_hidden(SEL selector) {
       @selector(resetPeakAllocatedSize),
       @selector(cachedSize),
       @selector(freeCachedMemory),
+      @selector(computeThreads),
+      @selector(setComputeThreads:),
       @selector(deviceOfEngine:),
       @selector(dlpackType),
       @selector(deviceBytesWithStrides:),

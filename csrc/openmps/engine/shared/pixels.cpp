@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/available_threads.hpp"
+
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -19,8 +21,8 @@ constexpr std::size_t kBytesPerThread = std::size_t{4} << 20;
 /// Call work(first, last) for ranges of [0, count), on several threads if the total of `bytes` is worth it.
 template <class Work>
 void in_parts(std::size_t count, std::size_t bytes, const Work& work) {
-  static const std::size_t threads_here = std::thread::hardware_concurrency();  // reads a file of the system
-  const std::size_t parts = std::min({threads_here, count, bytes / kBytesPerThread});
+  const auto available = static_cast<std::size_t>(mpscnn::available_threads());
+  const std::size_t parts = std::min({available, count, bytes / kBytesPerThread});
   if (parts < 2) {
     work(std::size_t{0}, count);
     return;

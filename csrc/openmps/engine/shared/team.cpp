@@ -75,6 +75,7 @@ struct Place {
 thread_local Place place;
 thread_local int nested = 0;  // teams of one thread begun within that team
 thread_local int limit = 0;   // set_max_threads(); 0: none
+thread_local int usual = 0;   // mpscnn::available_threads() at its last start_threads()
 thread_local int ready = 0;   // max size of its teams with the threads started so far
 
 // Teams of oneDNN have one part per thread. More parts do not help: a thread that loses its processor does so within a
@@ -216,18 +217,30 @@ class Pool {
 
 }  // namespace
 
-void start_threads() noexcept {
-  const int wanted = std::max(limit, mpscnn::available_threads());
+namespace {
+
+void prepare_threads() noexcept {
+  const int wanted = std::max(limit, usual);
   ready = wanted > 1 ? Pool::instance().prepare(wanted) : 1;
+}
+
+}  // namespace
+
+int process_threads() noexcept { return mpscnn::available_threads(); }
+void set_process_threads(int threads) noexcept { mpscnn::set_available_threads(threads); }
+
+void start_threads() noexcept {
+  usual = mpscnn::available_threads();
+  prepare_threads();
 }
 
 int max_threads() noexcept {
   if (ready == 0) start_threads();
-  return std::min(limit > 0 ? limit : mpscnn::available_threads(), ready);
+  return std::min(limit > 0 ? limit : usual, ready);
 }
 int set_max_threads(int threads) noexcept {
   const int before = std::exchange(limit, threads);
-  if (limit > ready) start_threads();
+  if (limit > ready) usual == 0 ? start_threads() : prepare_threads();
   return before;
 }
 

@@ -4,8 +4,13 @@
 
 namespace openmps {
 
-/// Start the pool's threads as far as the system allows. max_threads() of the calling thread changes only here and in
-/// set_max_threads(), so memory allocated for that many threads stays large enough.
+/// mpscnn::available_threads(), for files that do not see csrc/common.
+int process_threads() noexcept;
+void set_process_threads(int threads) noexcept;
+
+/// Start the pool's threads as far as the system allows, mpscnn::available_threads() of them, which may have changed.
+/// max_threads() of the calling thread changes only here and in set_max_threads(), so memory allocated for that many
+/// threads stays large enough.
 void start_threads() noexcept;
 
 /// Return the max number of threads of the calling thread's teams: mpscnn::available_threads() or set_max_threads(),
