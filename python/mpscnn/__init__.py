@@ -33,6 +33,7 @@ from .states import (
 from .weights import empty, pack_bits, reorder, reorder_linear
 
 if TYPE_CHECKING:
+    from . import adapters as adapters
     from . import config as config
     from . import graph as graph
     from . import importing, memory
@@ -69,7 +70,8 @@ __version__: str = _core.__version__
 _LAZY = {
     "importing": "",  # the module itself
     "memory": "",
-    "config": "",  # from here to "verify": not in __all__, because `import *` would bind `verify` to a module
+    "adapters": "",  # from here to "verify": not in __all__, because `import *` would bind `verify` to a module
+    "config": "",
     "graph": "",
     "layers": "",
     "mps_graph": "",
