@@ -330,7 +330,7 @@ def test_groups_are_as_the_extras_of_the_same_name():
     text = (ROOT / "pyproject.toml").read_text()
     tables = ("project.optional-dependencies", "dependency-groups")
     extras, groups = (text.partition(f"\n[{table}]\n")[2].partition("\n[")[0] for table in tables)
-    for name in ("cli", "train"):
+    for name in ("cli", "serve", "train"):
         of_each = [re.search(rf"^{name} = (\[.*\])$", table, re.MULTILINE) for table in (extras, groups)]
         assert of_each[0] is not None
         assert of_each[1] is not None

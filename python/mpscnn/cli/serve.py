@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mpscnn serve: answer requests of the Open Inference Protocol over HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import options
+from .console import say
+from .models import load
+
+
+def serve(
+    model: options.Model,
+    name: Annotated[
+        str | None, typer.Option(help="Name in paths; default: the file's, without its suffix.", show_default=False)
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 is a free one.")] = 8080,
+    max_batch: Annotated[int, typer.Option(min=1, help="Rows that are computed together.")] = 8,
+    max_delay: Annotated[
+        float, typer.Option(min=0, metavar="MS", help="Time that a request waits for others, in milliseconds.")
+    ] = 2.0,
+    max_queue: Annotated[int, typer.Option(min=1, help="Requests that wait; further ones get 503.")] = 64,
+    max_body: Annotated[float, typer.Option(min=0.001, metavar="MB", help="Size of a request.")] = 64,
+    max_pending: Annotated[
+        float, typer.Option(min=0.001, metavar="MB", help="Size of all requests in memory; further ones get 503.")
+    ] = 256,
+    max_pixels: Annotated[int, typer.Option(min=1, help="Rows x height x width of an input.")] = 1 << 24,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads that compute; default: OMP_NUM_THREADS.", show_default=False)
+    ] = None,
+    input_shape: options.InputShapes = None,
+    architecture: options.Architecture = None,
+    option: options.ReaderOptions = None,
+    dtype: Annotated[
+        options.DType | None,
+        typer.Option(
+            help="Type of the images between kernels, and of results; default: the file's.", show_default=False
+        ),
+    ] = None,
+    reduced_precision: options.ReducedPrecision = False,
+    device: options.Device = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Serve a model over HTTP with the Open Inference Protocol, until SIGTERM or Ctrl-C."""
+    from ..serving import Limits, NetworkModel, serve
+    from ..threads import set_num_threads
+
+    if threads is not None:
+        set_num_threads(threads)
+    loaded = load(
+        model,
+        input_shape,
+        architecture=architecture,
+        option=option,
+        dtype=None if dtype is None else dtype.value,
+        reduced_precision=reduced_precision,
+        device=device,
+    )
+    chosen = name or model.name.partition(".")[0] or "model"
+    serve(
+        NetworkModel(loaded.network),
+        name=chosen,
+        host=host,
+        port=port,
+        max_batch=max_batch,
+        max_delay=max_delay / 1000,
+        max_queue=max_queue,
+        limits=Limits(body=int(max_body * 1e6), pending=int(max_pending * 1e6), pixels=max_pixels),
+        started=lambda address: say(f"serving {chosen} on {address}"),
+    )
