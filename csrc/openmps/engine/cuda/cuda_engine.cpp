@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cuda/cuda_engine.hpp"
 
+#include <atomic>
 #include <charconv>
 #include <new>
 #include <shared_mutex>
@@ -332,6 +333,7 @@ class CudaEngine final : public Engine {
         const std::lock_guard lock(replaced->enqueued.mutex);
         const std::int64_t enqueued = replaced->enqueued.stream == &work ? replaced->enqueued.references : 0;
         may_take = use.last_step < step && replaced.use_count() == 1 + use.references + enqueued;
+        std::atomic_thread_fence(std::memory_order_acquire);  // references that other threads have released
       }
       if (!cuda::GpuWeights::prepare(work, *weights, may_take)) result = LoadsOfList::elsewhere;
     }
