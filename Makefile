@@ -34,7 +34,7 @@ help:                  ## list the targets
 
 # ---------------------------------------------------------------------------------------- the main commands
 demo: announce-demo $(stamps)/package $(stamps)/group-demo    ## upscale a photograph with a network trained in PyTorch
-	@$(py) examples/super_resolution/demo.py $(ARGS)
+	@$(py) examples/upscale.py $(ARGS)
 
 test: announce-test $(stamps)/programs $(stamps)/group-test   ## all tests
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests $(workers) $(ARGS)

@@ -58,7 +58,7 @@ def _resnet18() -> Any:
 
 
 def _digits() -> Any:
-    """Return the network of examples/train_digits.py without dropout, because the programs have different masks."""
+    """Return the network of examples/train.py without dropout, because the programs have different masks."""
     import torch
 
     nn = torch.nn

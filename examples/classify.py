@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classify a picture with your own weights, and print the five most likely classes.
+"""Classify a picture with your own weights, print the five most likely classes, and draw them beside the picture.
 
 The weights are those of ResNet, MobileNetV2, VGG or SqueezeNet from torchvision, timm or Hugging Face: .safetensors,
 .pt, .pth, .npz, or a Hugging Face folder, whose config.json also has the names of the classes. An ONNX model works,
 too. The picture is resized, centre-cropped and normalized as in training. The default numbers are torchvision's; the
 folder and the options may have others.
 
-    python examples/classify.py PICTURE --weights resnet50.safetensors [--classes imagenet_classes.txt] [--json]
+    python examples/classify.py PICTURE --weights resnet50.safetensors [--classes imagenet_classes.txt]
+        [--output PNG] [--json]
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageDraw, ImageFont
+from shared import COLOURS, UserError, read_picture, save
 
 import mpscnn
 
@@ -37,10 +39,6 @@ then: python examples/classify.py PICTURE --weights FILE_OR_FOLDER"""
 
 # torchvision's presets for ImageNet: torchvision/transforms/_presets.py, ImageClassification.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
-class UserError(Exception):
-    """An error that the user can fix."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -76,11 +74,7 @@ def preparation(options: argparse.Namespace) -> dict[str, Any]:
 
 def pixels(path: Path, shorter: int, crop: int) -> NDArray[np.uint8]:
     """Return (1, 3, crop, crop): the picture resized to `shorter` pixels on its shorter side, then centre-cropped."""
-    try:
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB")
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise UserError(f'the picture "{path}" cannot be read: {error}') from error
+    picture = Image.fromarray(read_picture(path))
     scale = shorter / min(picture.size)
     size = [max(crop, int(side * scale + 1e-6)) for side in picture.size]  # torchvision's Resize rounds down
     picture = picture.resize((size[0], size[1]), Image.Resampling.BILINEAR)
@@ -103,6 +97,22 @@ def class_names(options: argparse.Namespace, count: int) -> list[str]:
     if isinstance(labels, dict) and len(labels) == count:
         return [str(labels.get(str(index), index)) for index in range(count)]
     return [f"class {index}" for index in range(count)]
+
+
+def drawing(x: NDArray[np.uint8], rows: list[dict[str, Any]]) -> Image.Image:
+    """Return the centre crop that the network has seen, and a bar for each class."""
+    side, line, gap, width = 320, 56, 16, 400
+    sheet = Image.new("RGB", (side + gap + width, max(side, line * len(rows))), "white")
+    crop = Image.fromarray(x[0].transpose(1, 2, 0))
+    sheet.paste(crop.resize((side, side), Image.Resampling.BICUBIC), (0, 0))
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(16)
+    for number, row in enumerate(rows):
+        left, top = side + gap, line * number + 4
+        label = f"{row['probability']:.1%}  {row['name']}"
+        draw.text((left, top), label if len(label) <= 48 else label[:47] + "…", fill="black", font=font)
+        draw.rectangle((left, top + 24, left + width - gap, top + 38), fill=(232, 232, 232))
+        draw.rectangle((left, top + 24, left + (width - gap) * row["probability"], top + 38), fill=COLOURS[4])
+    return sheet
 
 
 def classify(options: argparse.Namespace) -> dict[str, Any]:
@@ -130,14 +140,15 @@ def classify(options: argparse.Namespace) -> dict[str, Any]:
     probabilities /= probabilities.sum()
     names = class_names(options, len(numbers))
     best = np.argsort(-probabilities, kind="stable")[: options.top]
+    rows = [{"index": int(index), "name": names[index], "probability": float(probabilities[index])} for index in best]
+    save(drawing(x, rows), options.output)
     return {
         "picture": str(options.picture),
         "weights": str(options.weights),
         "device": mpscnn.Device().name,
         "milliseconds": round(milliseconds, 2),
-        "classes": [
-            {"index": int(index), "name": names[index], "probability": float(probabilities[index])} for index in best
-        ],
+        "classes": rows,
+        "output": str(options.output),
     }
 
 
@@ -161,6 +172,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.add_argument(
             f"--{name}", type=float, nargs=3, metavar="X", help=f"{name} of red, green and blue in 0...1"
         )
+    parser.add_argument(
+        "--output", type=Path, default=Path("classify.png"), metavar="PNG", help="picture of the result (%(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.parse_args(arguments)
 
@@ -180,6 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         for row in result["classes"]:
             print(f"{row['probability']:7.2%}  {row['name']}")
+        print(f"Picture  {result['output']}")
     return 0
 
 

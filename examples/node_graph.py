@@ -17,18 +17,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).resolve().parent / "super_resolution"))
-
-from demo import as_pixels, side_by_side
-from images import crop_to_factor, downsample, held_out_pair, psnr, to_picture, upsample_bicubic
-from PIL import Image as PillowImage
+from shared import UserError, read_picture, save, side_by_side
+from tqdm import trange
+from upscale import as_pixels
 
 import mpscnn
 from mpscnn import nodes
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "super_resolution"))
+
+from images import crop_to_factor, downsample, held_out_pair, psnr, to_picture, upsample_bicubic
+
 from network import FACTOR, LayerWeights, load_layers
 
 Pixels = NDArray[np.float32]
@@ -82,10 +85,10 @@ def same_network(layers: list[LayerWeights]) -> mpscnn.Network:
     return mpscnn.Network(graph)
 
 
-def milliseconds(call: Callable[[Pixels], Pixels], x: Pixels, rounds: int) -> float:
-    """Return the median time of a call."""
+def milliseconds(call: Callable[[Pixels], Pixels], x: Pixels, rounds: int, progress: str = "") -> float:
+    """Return the median time of a call; a progress bar is shown if it has a name."""
     times = []
-    for _ in range(rounds):
+    for _ in trange(rounds, desc=progress, unit="call", disable=not progress):
         start = time.perf_counter()
         call(x)
         times.append((time.perf_counter() - start) * 1e3)
@@ -104,17 +107,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+def compare(options: argparse.Namespace) -> dict[str, Any]:
     if options.photograph is None:
         small, original = held_out_pair()
     else:
-        try:
-            with PillowImage.open(options.photograph) as opened:
-                original = crop_to_factor(np.asarray(opened.convert("RGB")))
-        except OSError as error:
-            print(f"node_graph.py: {error}", file=sys.stderr)
-            return 1
+        original = crop_to_factor(read_picture(options.photograph))
         small = downsample(original)
     layers = load_layers()
     graph, network = node_graph(layers), same_network(layers)
@@ -122,20 +119,31 @@ def main(arguments: list[str] | None = None) -> int:
     ours = graph(x)
     picture = to_picture(ours[0])
     bicubic = upsample_bicubic(small)
-    result = {
+    panels = [("bicubic", bicubic), ("MPSNNGraph", picture), ("original", original)]
+    save(side_by_side(panels), options.output)
+    return {
         "nodes": len(layers),
         "psnr_bicubic": psnr(bicubic, original),
         "psnr": psnr(picture, original),
         "difference": float(np.abs(ours - network(x)).max()),
-        "graph_ms": milliseconds(graph, x, options.rounds),
-        "network_ms": milliseconds(network, x, options.rounds),
+        "size": original.shape[:2],
+        "graph_ms": milliseconds(graph, x, options.rounds, "" if options.json else "MPSNNGraph"),
+        "network_ms": milliseconds(network, x, options.rounds, "" if options.json else "Network"),
         "output": str(options.output),
     }
-    side_by_side([("bicubic", bicubic), ("MPSNNGraph", picture), ("original", original)]).save(options.output)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        result = compare(options)
+    except UserError as problem:
+        print(f"node_graph: {problem}", file=sys.stderr)
+        return 1
     if options.json:
         print(json.dumps(result))
         return 0
-    height, width, _ = original.shape
+    height, width = result["size"]
     print(f"Graph                  {result['nodes']} MPSCNNConvolutionNodes, each with a data source")
     print(f"Picture                {width // FACTOR} x {height // FACTOR} -> {width} x {height}")
     print(f"PSNR                   bicubic {result['psnr_bicubic']:.2f} dB, graph {result['psnr']:.2f} dB")

@@ -661,7 +661,7 @@ def test_training(tmp_path: Path) -> None:
     program = """
 import importlib.util
 path = sys.argv[2]
-spec = importlib.util.spec_from_file_location("train_digits", path)
+spec = importlib.util.spec_from_file_location("train_example", path)
 example = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(example)
 rng = np.random.default_rng(1)
@@ -673,7 +673,7 @@ losses = [trainer.step(x[first : first + 16], labels[first : first + 16]).loss f
 parameters = trainer.state_dict()
 np.savez(sys.argv[1], losses=losses, **{name: np.asarray(parameters[name]) for name in parameters})
 """
-    example = TESTS.parent / "examples" / "train_digits.py"
+    example = TESTS.parent / "examples" / "train.py"
     found = []
     for name, environment in {
         "plain": {"MPSCNN_CUDA_GRAPH": "0"},

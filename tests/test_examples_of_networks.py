@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import subprocess
@@ -29,7 +30,8 @@ def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def module_of(program: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     path = EXAMPLES / program
-    monkeypatch.syspath_prepend(str(path.parent))
+    for folder in (EXAMPLES, EXAMPLES / "style_transfer"):
+        monkeypatch.syspath_prepend(str(folder))
     for name in ("weights", "model"):  # sibling modules, which another example may have loaded under the same name
         monkeypatch.delitem(sys.modules, name, raising=False)
     specification = importlib.util.spec_from_file_location(path.stem, path)
@@ -75,10 +77,12 @@ def test_classify(tmp_path: Path, picture: Path, name: str) -> None:
     (tmp_path / "classes.txt").write_text("".join(f"animal {index}\n" for index in range(10)))
     result = run(
         "classify.py", picture, "--weights", tmp_path / "model.safetensors", "--classes", tmp_path / "classes.txt",
-        "--size", 64, "--json",
+        "--size", 64, "--output", tmp_path / "out.png", "--json",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
+    with Image.open(tmp_path / "out.png") as drawn:
+        assert drawn.size == (320 + 16 + 400, 320)
     expected = expected_probabilities(module, picture, 64, *IMAGENET)
     best = np.argsort(-expected)[:5]
     assert [row["index"] for row in report["classes"]] == best.tolist()
@@ -89,9 +93,11 @@ def test_classify(tmp_path: Path, picture: Path, name: str) -> None:
 
 def test_classify_in_words(tmp_path: Path, picture: Path) -> None:
     torch.save({"state_dict": build_small("resnet18").state_dict()}, tmp_path / "model.pth")
-    result = run("classify.py", picture, "--weights", tmp_path / "model.pth", "--size", 64, "--top", 3)
+    result = run("classify.py", picture, "--weights", tmp_path / "model.pth", "--size", 64, "--top", 3,
+                 "--output", tmp_path / "out.png")  # fmt: skip
     assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    *lines, last = result.stdout.splitlines()
+    assert last == f"Picture  {tmp_path / 'out.png'}"
     assert len(lines) == 3
     assert all("%  class " in line for line in lines)
 
@@ -111,7 +117,7 @@ def test_classify_by_a_folder_of_hugging_face(tmp_path: Path, picture: Path) -> 
         "size": {"shortest_edge": 73},
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
-    result = run("classify.py", picture, "--weights", folder, "--json")
+    result = run("classify.py", picture, "--weights", folder, "--output", tmp_path / "out.png", "--json")
     assert result.returncode == 0, result.stderr
     expected = expected_probabilities(module, picture, 64, mean, std)
     best = np.argsort(-expected)[:5]
@@ -145,6 +151,7 @@ def test_classify_says_what_is_wrong(tmp_path: Path, picture: Path) -> None:
         ([picture, *resnet, "--architecture", "vgg16"], 'those of resnet18, not of "vgg16"'),
         ([picture, *resnet, "--classes", tmp_path / "two.txt"], "has 2 names; the network has 10 classes"),
         ([picture, *resnet, "--classes", tmp_path / "none.txt"], "the names of the classes, "),
+        ([picture, *resnet, "--output", tmp_path / "out.text"], "cannot be written: unknown file extension"),
         ([tmp_path / "text.png", *resnet], "cannot be read: cannot identify image file"),
         ([tmp_path / "none.png", *resnet], "cannot be read: [Errno 2]"),
     ):
@@ -156,13 +163,11 @@ def test_classify_says_what_is_wrong(tmp_path: Path, picture: Path) -> None:
     assert "--top: 0 is less than the minimum (1)" in run("classify.py", picture, "--top", 0).stderr
 
 
-# ---- style_transfer
+# ---- style.py
 
 
 def test_style_transfer(tmp_path: Path, picture: Path) -> None:
-    result = run(
-        "style_transfer/demo.py", picture, "--width", 8, "--repeat", 2, "--output", tmp_path / "out.png", "--json"
-    )
+    result = run("style.py", picture, "--width", 8, "--repeat", 2, "--output", tmp_path / "out.png", "--json")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["size"] == [88, 120]
@@ -170,9 +175,9 @@ def test_style_transfer(tmp_path: Path, picture: Path) -> None:
     assert report["milliseconds_per_image"] > 0
     with Image.open(tmp_path / "out.png") as image, Image.open(picture) as before:
         both = np.asarray(image)
-        assert both.shape == (88, 240, 3)
-        np.testing.assert_array_equal(both[:, :120], np.asarray(before)[:88])
-        assert both[:, 120:].std() > 20  # an image, not a single colour
+        assert both.shape == (28 + 88, 120 + 6 + 120, 3)
+        np.testing.assert_array_equal(both[28:, :120], np.asarray(before)[:88])
+        assert both[28:, 126:].std() > 20  # an image, not a single colour
 
 
 def test_style_transfer_with_weights(tmp_path: Path, picture: Path) -> None:
@@ -182,14 +187,14 @@ def test_style_transfer_with_weights(tmp_path: Path, picture: Path) -> None:
     out = tmp_path / "out.png"
     for name in ("style.pth", "parallel.pth"):
         arguments = ["--weights", tmp_path / name, "--output", out, "--repeat", 1]
-        result = run("style_transfer/demo.py", picture, *arguments)
+        result = run("style.py", picture, *arguments)
         assert result.returncode == 0, result.stderr
         assert "at most, of 0...255" in result.stdout
     save_file(build_small("resnet18").state_dict(), tmp_path / "resnet.safetensors")
-    result = run("style_transfer/demo.py", picture, "--weights", tmp_path / "resnet.safetensors", "--output", out)
+    result = run("style.py", picture, "--weights", tmp_path / "resnet.safetensors", "--output", out)
     assert result.returncode == 1
     assert 'those of resnet18, not of "style_transfer"' in result.stderr
-    result = run("style_transfer/demo.py", "--repeat", "0")
+    result = run("style.py", "--repeat", "0")
     assert result.returncode == 2
     assert "--repeat (0) is less than the minimum (1)" in result.stderr
 
@@ -197,11 +202,10 @@ def test_style_transfer_with_weights(tmp_path: Path, picture: Path) -> None:
 def test_a_difference_from_pytorch_is_noticed(
     tmp_path: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    demo = module_of("style_transfer/demo.py", monkeypatch)
+    demo = module_of("style.py", monkeypatch)
     arguments = [str(picture), "--width", "8", "--repeat", "1", "--output", str(tmp_path / "out.png")]
     assert demo.main(arguments) == 0
-    import model
-
+    model = importlib.import_module("model")
     monkeypatch.setattr(model, "functional", Replicated(model.functional))
     assert demo.main(arguments) == 1
     assert "the difference from PyTorch" in capsys.readouterr().err
@@ -220,6 +224,102 @@ class Replicated:
         assert mode == "reflect"
         padded: torch.Tensor = self._functional.pad(x, pads, mode="replicate")
         return padded
+
+
+# ---- segment.py with a network of the user's
+
+
+def test_segment_by_an_onnx_model(tmp_path: Path, picture: Path) -> None:
+    """Three classes: the channel with the highest value."""
+    onnx = pytest.importorskip("onnx")
+    weight = onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32)[:, :, None, None], "weight")
+    shape = ["n", 3, "h", "w"]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "weight"], ["y"])],
+        "argmax",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+        [weight],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    out = tmp_path / "out.png"
+    given = [picture, "--weights", tmp_path / "net.onnx", "--size", 96, "--output", out]
+    plain = [*given, "--mean", 0, 0, 0, "--std", 1, 1, 1, "--json"]
+    result = run("segment.py", *plain)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    with Image.open(picture) as opened:
+        resized = np.asarray(opened.resize((128, 96), Image.Resampling.BILINEAR))
+    numbers, counts = np.unique(resized.argmax(2), return_counts=True)
+    expected = {str(number): round(count / (96 * 128), 4) for number, count in zip(numbers, counts, strict=True)}
+    assert report["share"] == pytest.approx(expected, abs=1e-3)
+    with Image.open(out) as drawn:
+        assert drawn.size == (2 * 128 + 6, 96 + 28)
+    assert "Class 1" in run("segment.py", *given).stdout
+
+
+def test_segment_says_what_is_wrong(tmp_path: Path, picture: Path) -> None:
+    save_file(build_small("resnet18").state_dict(), tmp_path / "resnet.safetensors")
+    for arguments, status, message in (
+        ([picture], 2, "a photograph and --weights go together"),
+        (["--epochs", 0], 2, "0 is less than the minimum (1)"),
+        ([picture, "--weights", tmp_path / "none.safetensors"], 1, "No such file"),
+        ([picture, "--weights", tmp_path / "resnet.safetensors", "--size", 64], 1, "does not label pixels"),
+        ([tmp_path / "none.png", "--weights", tmp_path / "resnet.safetensors"], 1, "cannot be read"),
+    ):
+        result = run("segment.py", *arguments)
+        assert (result.returncode, result.stdout) == (status, ""), result.stderr
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+# ---- metal_function.py
+
+
+def test_metal_function(tmp_path: Path, picture: Path) -> None:
+    output = tmp_path / "out.png"
+    result = run("metal_function.py", picture, "--radius", 2, "--repeat", 1, "--output", output, "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["size"] == [90, 120]
+    assert 0 <= report["difference_from_numpy"] < 1e-5
+    with Image.open(output) as drawn, Image.open(picture) as opened:
+        both, original = np.asarray(drawn).astype(int), np.asarray(opened).astype(int)
+    assert both.shape == (28 + 90, 2 * 120 + 6, 3)
+    before, after = both[30:-2, 2:118], both[30:-2, 128:244]
+    # Less noise than before, and still the same picture.
+    assert np.abs(after - original[2:-2, 2:-2]).mean() < 0.85 * np.abs(before - original[2:-2, 2:-2]).mean()
+
+
+def test_a_difference_from_numpy_is_noticed(
+    tmp_path: Path, picture: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = module_of("metal_function.py", monkeypatch)
+    arguments = [str(picture), "--repeat", "1", "--radius", "1", "--output", str(tmp_path / "out.png"), "--json"]
+    assert program.main(arguments) == 0
+    monkeypatch.setattr(program, "SOURCE", program.SOURCE.replace("2 * options.space", "3 * options.space"))
+    assert program.main(arguments) == 1
+    assert "the difference from NumPy" in capsys.readouterr().err
+
+
+def test_metal_function_without_a_compiler(tmp_path: Path, picture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPSCNN_METAL_COMPILER", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = run("metal_function.py", picture, "--output", tmp_path / "out.png")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("metal_function: ")
+    assert "Traceback" not in result.stderr
+
+
+# ---- all
+
+
+@pytest.mark.parametrize("program", sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "shared.py"))
+def test_help(program: str) -> None:
+    result = run(program, "--help")
+    assert result.returncode == 0, result.stderr
+    assert "usage: " in result.stdout
+    assert "--json" in result.stdout
 
 
 # ---- node_graph.py

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -28,18 +29,25 @@ def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+def example(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return an example as a module."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # it sets this, and should not for other tests
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module(name)
+
+
 def report_of(result: subprocess.CompletedProcess[str]) -> Any:
     assert result.returncode == 0, result.stdout + result.stderr
     return json.loads(result.stdout)
 
 
-# ---- train_digits.py
+# ---- train.py
 
 
-def test_train_digits(tmp_path: Path) -> None:
+def test_train(tmp_path: Path) -> None:
     from sklearn.datasets import load_digits
 
-    report = report_of(run("train_digits.py", "--output", tmp_path / "out", "--check-pytorch", "--json"))
+    report = report_of(run("train.py", "--output", tmp_path / "out", "--check-pytorch", "--json"))
     assert report["accuracy"] >= 0.98
     assert (report["trained"], report["held_out"]) == (1438, 359)
     if not SANITIZED:  # the training takes a second of it; the rest depends on the machine's load
@@ -67,8 +75,8 @@ def test_train_digits(tmp_path: Path) -> None:
         assert picture.width > 100 * min(8, len(wrong))
 
 
-def test_train_digits_in_words(tmp_path: Path) -> None:
-    result = run("train_digits.py", "--epochs", 2, "--batch-size", 100, "--seed", 3, "--output", tmp_path)
+def test_train_in_words(tmp_path: Path) -> None:
+    result = run("train.py", "--epochs", 2, "--batch-size", 100, "--seed", 3, "--output", tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
     lines = result.stdout.splitlines()
     assert lines[0].startswith("1438 pictures to train with, 359 held out")
@@ -81,20 +89,83 @@ def test_train_digits_in_words(tmp_path: Path) -> None:
     ]
 
 
-def test_train_digits_says_what_is_wrong(tmp_path: Path) -> None:
+def test_train_says_what_is_wrong(tmp_path: Path) -> None:
     for arguments, message in (
         (["--epochs", "0"], "argument --epochs: 0 is less than the minimum (1)"),
         (["--batch-size", "1"], "argument --batch-size: 1 is less than the minimum (2)"),
         (["--learning-rate", "-1"], "argument --learning-rate: -1 is not a finite number greater than 0"),
     ):
-        result = run("train_digits.py", *arguments)
+        result = run("train.py", *arguments)
         assert result.returncode == 2, result.stdout
         assert message in result.stderr
     (tmp_path / "file").write_text("")
-    result = run("train_digits.py", "--epochs", 1, "--output", tmp_path / "file")
+    result = run("train.py", "--epochs", 1, "--output", tmp_path / "file")
     assert result.returncode == 1
-    assert "train_digits: the results cannot be written: " in result.stderr
+    assert "train: the results cannot be written: " in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# ---- detect.py
+
+
+def test_detect(tmp_path: Path) -> None:
+    output = tmp_path / "out" / "detect.png"
+    found = report_of(
+        run("detect.py", "--steps", 60, "--scenes", 40, "--threshold", 0.05, "--output", output, "--json")
+    )
+    assert found["loss"][1] < 0.75 * found["loss"][0]
+    assert (found["steps"], found["scenes"]) == (60, 40)
+    assert 40 * 1 < found["digits"] <= 40 * 5
+    with Image.open(output) as picture:
+        assert picture.size == (4 * 256 + 3 * 6, 2 * 256 + 6)
+
+
+def test_boxes_of_detect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels and predictions of the same boxes describe each other; the measure counts errors."""
+    detect = example("detect", monkeypatch)
+    boxes = [detect.Box(8, 10, 30, 42, 7), detect.Box(40, 33, 52, 55, 2)]
+    labels = detect.labels_of([boxes])
+    values = np.full(labels.shape[1:], -9.0)
+    for row, column in map(detect.cell_of, boxes):
+        x, y, width, height = labels[0, row, column, :4]
+        values[row, column, :2] = np.log((x, y) / (1 - np.array((x, y))))
+        values[row, column, 2:4] = np.log(np.array((width, height)) / detect.ANCHOR)
+        values[row, column, 4:] = np.where(labels[0, row, column, 4:], 9, -9)
+    found = detect.boxes_of(values, 0.5)
+    assert sorted(box.digit for box in found) == [2, 7]
+    for box in found:
+        (same,) = (one for one in boxes if one.digit == box.digit)
+        np.testing.assert_allclose(box[:4], same[:4], atol=1e-4)
+    assert detect.measure([found], [boxes]) == {"precision": 1, "recall": 1}
+    wrong = [found[0]._replace(digit=3), *found]
+    assert detect.measure([wrong], [boxes]) == {"precision": pytest.approx(2 / 3), "recall": 1}
+    assert detect.measure([found[:1]], [boxes]) == {"precision": 1, "recall": 0.5}
+
+
+def test_scenes_of_detect(monkeypatch: pytest.MonkeyPatch) -> None:
+    detect = example("detect", monkeypatch)
+    scenes, boxes = detect.Scenes(held_out=True, seed=1).batch(20)
+    assert (scenes.shape, scenes.dtype) == ((20, 64, 64, 1), np.float32)
+    assert 0 <= scenes.min() < scenes.max() <= 1
+    for scene, found in zip(scenes, boxes, strict=True):
+        assert len({detect.cell_of(box) for box in found}) == len(found) >= 1
+        for box in found:
+            left, top, right, bottom = map(int, box[:4])
+            assert scene[top:bottom, left:right].max() > 0.5  # ink
+
+
+# ---- segment.py
+
+
+def test_segment(tmp_path: Path) -> None:
+    output = tmp_path / "segment.png"
+    found = report_of(run("segment.py", "--epochs", 8, "--output", output, "--json"))
+    assert 0.75 < found["iou"] <= 1
+    with Image.open(output) as picture:
+        assert picture.size == (3 * 384 + 2 * 6, 2 * 303 + 28)
+        pixels = np.asarray(picture)
+    assert np.ptp(pixels[40:, :384].astype(int), axis=2).max() == 0  # the photograph is grey
+    assert np.ptp(pixels[40:, 390:774].astype(int), axis=2).max() > 50  # coins are coloured
 
 
 # ---- super_resolution/fine_tune.py
@@ -115,9 +186,7 @@ def test_fine_tune(tmp_path: Path) -> None:
         assert picture.size == (4 * 450 + 3 * 6, 300 + 28)
     assert "<svg" in Path(figures["plot"]).read_text()
 
-    shown = report_of(
-        run("super_resolution/demo.py", "--weights", out, "--images", 1, "--output", tmp_path / "demo.png", "--json")
-    )
+    shown = report_of(run("upscale.py", "--weights", out, "--images", 1, "--output", tmp_path / "demo.png", "--json"))
     assert shown["psnr_mpscnn_db"] == pytest.approx(clean["after"], abs=2e-3)
     assert shown["difference_from_pytorch"] <= 1e-4
 
@@ -129,6 +198,6 @@ def test_fine_tune_says_what_is_wrong(tmp_path: Path) -> None:
     result = run("super_resolution/fine_tune.py", "--weights", tmp_path / "none.safetensors")
     assert result.returncode == 1
     assert result.stderr.startswith("fine_tune: the weights ")
-    result = run("super_resolution/demo.py", "--weights", tmp_path / "none.safetensors")
+    result = run("upscale.py", "--weights", tmp_path / "none.safetensors")
     assert result.returncode == 2
     assert "is not a file" in result.stderr

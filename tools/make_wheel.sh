@@ -33,5 +33,5 @@ cp tests/wheel_smoke.py "$work/"
 try() { (cd "$work" && env -i PATH="$PWD/venv/bin" HOME="$PWD" LANG=C.UTF-8 LD_BIND_NOW=1 venv/bin/python "$@"); }
 try wheel_smoke.py
 "$work/venv/bin/python" -m pip install --quiet "$wheel[demo]"
-cp -r examples/super_resolution "$work/"
-try super_resolution/demo.py --images 20
+cp -r examples "$work/"
+try examples/upscale.py --images 20

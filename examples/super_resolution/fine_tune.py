@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from demo import side_by_side
 from images import HELD_OUT, Picture, add_noise, held_out_pair, psnr, to_picture, upsample_bicubic
 from network import FACTOR, LAYERS, WEIGHTS_PATH, load_layers
 from numpy.typing import NDArray
@@ -29,11 +28,11 @@ from safetensors.numpy import save_file
 
 import mpscnn
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from shared import UserError, save, side_by_side
+
 Array = NDArray[Any]
-
-
-class UserError(Exception):
-    """An error that the user can fix."""
 
 
 def layers() -> list[Any]:
@@ -122,7 +121,7 @@ def fine_tune(options: argparse.Namespace) -> dict[str, Any]:
         save_file(trainer.state_dict(), options.output, {"factor": str(FACTOR), "noise": str(options.noise)})
         panels = [(name, shown) for name, shown in (("bicubic", bicubic), ("before", before), ("after", after))]
         sheet = [(f"{name}, {psnr(shown, original):.2f} dB", shown) for name, shown in panels]
-        side_by_side([*sheet, ("original", original)]).save(picture)
+        save(side_by_side([*sheet, ("original", original)]), picture)
         history.plot(plot, title=f"Fine-tuning for noise of {options.noise:g} of 255")
     except OSError as error:
         raise UserError(f"the results cannot be written: {error}") from error
@@ -199,7 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
           f"bicubic {found['bicubic']:.2f} dB")  # fmt: skip
     print(f"Without noise {clean['before']:.2f} dB before, {clean['after']:.2f} dB after: what it costs clean pictures")
     print(f"Time          {figures['steps']} steps, {figures['seconds']:.0f} s in all")
-    print(f"Weights       {figures['weights']}: python {Path(__file__).with_name('demo.py')} --weights takes them")
+    print(f"Weights       {figures['weights']}: python {Path(__file__).parents[1] / 'upscale.py'} --weights takes them")
     print(f"Side by side  {figures['picture']}")
     print(f"Plot          {figures['plot']}")
     return 0

@@ -5,7 +5,7 @@ Weights (OIHW, safetensors) -> reordering to OHWI -> data source -> MPSCNNConvol
 array: the source image shares the picture's memory, intermediate results are temporary images, and the result is a
 view of the last image.
 
-    python examples/super_resolution/demo.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--images N] [--json]
+    python examples/upscale.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--images N] [--json]
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from images import Picture, crop_to_factor, downsample, held_out_pair, psnr, to_picture, upsample_bicubic
-from network import FACTOR, WEIGHTS_PATH, load_layers
 from numpy.typing import NDArray
-from PIL import Image as PillowImage
-from PIL import ImageDraw, ImageFont
+from shared import UserError, read_picture, save, side_by_side
 from tqdm import tqdm
 
 import mpscnn
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "super_resolution"))
+
+from images import Picture, crop_to_factor, downsample, held_out_pair, psnr, to_picture, upsample_bicubic
+
+from network import FACTOR, WEIGHTS_PATH, load_layers
 
 Pixels = NDArray[np.float32]
 GAIN_WANTED = 0.5  # dB over bicubic
@@ -108,20 +111,6 @@ def difference_from_pytorch(weights: Path, x: Pixels, ours: Pixels) -> float | N
     return float(np.abs(ours - theirs).max())
 
 
-def side_by_side(panels: list[tuple[str, Picture]]) -> PillowImage.Image:
-    """Return pictures of equal size side by side, with a caption above each."""
-    caption, gap = 28, 6
-    height, width, _ = panels[0][1].shape
-    sheet = PillowImage.new("RGB", (len(panels) * (width + gap) - gap, height + caption), "white")
-    draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(16)
-    for index, (title, picture) in enumerate(panels):
-        left = index * (width + gap)
-        draw.text((left + 4, 5), title, fill="black", font=font)
-        sheet.paste(PillowImage.fromarray(picture), (left, caption))
-    return sheet
-
-
 def time_one(network: SuperResolution, x: Pixels, rounds: int = 15) -> float:
     """Return the median milliseconds from array to array for one picture at a time."""
     times = []
@@ -160,13 +149,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+def upscale(options: argparse.Namespace) -> int:
     if options.photograph is None:
         small, original = held_out_pair()
     else:
-        with PillowImage.open(options.photograph) as opened:
-            original = crop_to_factor(np.asarray(opened.convert("RGB")))
+        original = crop_to_factor(read_picture(options.photograph))
         small = downsample(original)
 
     network = SuperResolution(options.weights)
@@ -190,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
         (f"mpscnn, {psnr_ours:.2f} dB", ours),
         ("original", original),
     ])  # fmt: skip
-    sheet.save(options.output)
+    save(sheet, options.output)
 
     height, width, _ = small.shape
     figures = {
@@ -223,8 +210,17 @@ def main(arguments: list[str] | None = None) -> int:
     if difference is not None and not difference <= DIFFERENCE_ALLOWED:
         problems.append(f"the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}")
     for problem in problems:
-        print(f"demo: {problem}.", file=sys.stderr)
+        print(f"upscale: {problem}.", file=sys.stderr)
     return 1 if problems else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        return upscale(options)
+    except UserError as problem:
+        print(f"upscale: {problem}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Takes weights of PyTorch's example fast_neural_style, or random ones, which give
 detected from the names of its weights; PyTorch is not needed. If it is installed, the result is compared with
 PyTorch's.
 
-    python examples/style_transfer/demo.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--json]
+    python examples/style.py [PHOTOGRAPH] [--weights FILE] [--output PNG] [--json]
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from typing import Any
 import numpy as np
 import skimage.data
 from numpy.typing import NDArray
-from PIL import Image
-from weights import random_weights
+from shared import UserError, read_picture, save, side_by_side
+from tqdm import trange
 
 import mpscnn
 from mpscnn.importing import architectures, weights_files
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "style_transfer"))
+
+from weights import random_weights
 
 DIFFERENCE_ALLOWED = 1e-2  # from PyTorch, for colours in 0...255
 
 
 def photograph(path: Path | None) -> NDArray[np.uint8]:
     """Return (H, W, 3), cropped to multiples of 4: the network's result then has the same size."""
-    if path is None:
-        picture = np.asarray(skimage.data.chelsea())
-    else:
-        with Image.open(path) as opened:
-            picture = np.asarray(opened.convert("RGB"))
+    picture = np.asarray(skimage.data.chelsea()) if path is None else read_picture(path)
     height, width = (side - side % 4 for side in picture.shape[:2])
     return picture[:height, :width]
 
@@ -78,8 +78,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+def paint(options: argparse.Namespace) -> int:
     picture = photograph(options.photograph)
     x = np.ascontiguousarray(picture.transpose(2, 0, 1), np.float32)[None]
     try:
@@ -88,19 +87,18 @@ def main(arguments: list[str] | None = None) -> int:
         )
         network = mpscnn.Network(architectures.read(weights, "style_transfer"))
     except mpscnn.ImportError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
+        raise UserError(str(error)) from error
 
     result = network(x)
     times = []
-    for _ in range(options.repeat):
+    for _ in trange(options.repeat, desc="painting", unit="picture", disable=options.json):
         start = time.perf_counter()
         network(x)
         times.append((time.perf_counter() - start) * 1e3)
     difference = difference_from_pytorch(weights, x, result)
 
     painted = result[0].transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
-    Image.fromarray(np.concatenate([picture, painted], axis=1)).save(options.output)
+    save(side_by_side([("photograph", picture), ("painted", painted)]), options.output)
 
     height, width, _ = picture.shape
     figures = {
@@ -129,11 +127,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Before and after       {options.output}")
     if difference is not None and not difference <= DIFFERENCE_ALLOWED:
         print(
-            f"demo: the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}.",
+            f"style: the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}.",
             file=sys.stderr,
         )
         return 1
     return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        return paint(options)
+    except UserError as problem:
+        print(f"style: {problem}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

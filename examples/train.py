@@ -5,7 +5,7 @@ Apple's training sample uses MNIST; this one uses scikit-learn's digits, 1,797 p
 A fifth of them is not used in training, and the accuracy on it is printed.
 Needs additional packages: pip install scikit-learn matplotlib pillow.
 
-    python examples/train_digits.py [--epochs N] [--learning-rate X] [--output FOLDER] [--check-pytorch] [--json]
+    python examples/train.py [--epochs N] [--learning-rate X] [--output FOLDER] [--check-pytorch] [--json]
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = train(options)
     except UserError as problem:
-        print(f"train_digits: {problem}", file=sys.stderr)
+        print(f"train: {problem}", file=sys.stderr)
         return 1
     difference = report.get("difference_from_pytorch")
     if options.json:
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
     if difference is not None and not difference <= DIFFERENCE_ALLOWED:
         print(
-            f"train_digits: the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}.",
+            f"train: the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}.",
             file=sys.stderr,
         )
         return 1

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that several examples use: pictures, and errors that the user can fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
+
+Picture = NDArray[np.uint8]
+"""(H, W, 3) RGB, 8 bits."""
+
+# Red, green and blue of classes, by number; from Okabe and Ito's palette for colour-blind readers.
+COLOURS = (
+    (230, 159, 0), (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178),
+    (213, 94, 0), (204, 121, 167), (190, 190, 190), (140, 86, 75), (148, 103, 189),
+)  # fmt: skip
+
+
+class UserError(Exception):
+    """An error that the user can fix."""
+
+
+def read_picture(path: Path) -> Picture:
+    """Return the picture of a file that Pillow reads.
+
+    Raises
+    ------
+    UserError
+        There is no such file, or it is no picture.
+    """
+    try:
+        with Image.open(path) as opened:
+            return np.array(opened.convert("RGB"))
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise UserError(f'the picture "{path}" cannot be read: {error}') from error
+
+
+def side_by_side(panels: list[tuple[str, Picture]]) -> Image.Image:
+    """Return pictures of equal size side by side, with a caption above each."""
+    caption, gap = 28, 6
+    height, width, _ = panels[0][1].shape
+    sheet = Image.new("RGB", (len(panels) * (width + gap) - gap, height + caption), "white")
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(16)
+    for index, (title, picture) in enumerate(panels):
+        left = index * (width + gap)
+        draw.text((left + 4, 5), title, fill="black", font=font)
+        sheet.paste(Image.fromarray(picture), (left, caption))
+    return sheet
+
+
+def save(sheet: Image.Image, path: Path) -> None:
+    """Write a picture, and the folders above it.
+
+    Raises
+    ------
+    UserError
+        The file cannot be written, or its name has no ending that Pillow knows.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(path)
+    except (OSError, ValueError) as error:
+        raise UserError(f'the picture "{path}" cannot be written: {error}') from error
