@@ -52,11 +52,41 @@ def test_kernels_page_is_up_to_date(generator: ModuleType) -> None:
     assert generator.KERNELS.read_text() == wanted, "python tools/gen_docs.py writes it again"
 
 
-def test_support_table_of_the_readme_is_up_to_date(generator: ModuleType) -> None:
+def test_counts_of_the_readme_are_up_to_date(generator: ModuleType) -> None:
     present = generator.README.read_text()
     assert present == generator.readme(present, _core.kernel_table()), "python tools/gen_docs.py writes it again"
-    stale = present.replace("| forward |", "| forward and gradient |")
+    stale = present.replace(f"[{len(KERNELS)} kernels]", "[9 kernels]")
+    assert stale != present
     assert generator.readme(stale, _core.kernel_table()) == present
+
+
+def test_speed_is_that_of_the_page() -> None:
+    """README.md's table and the picture repeat docs/performance.md."""
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("gen_speed", ROOT / "tools" / "gen_speed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    speed = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(speed)
+    present = speed.README.read_text()
+    assert speed.readme(present) == present, "python tools/gen_speed.py writes it again"
+    stale = re.sub(r"\| ResNet-50 \| 32 \| [\d.]+ ", "| ResNet-50 | 32 | 0.001 ", present)
+    assert stale != present
+    assert speed.readme(stale) == present
+    shown = speed.texts(speed.PICTURE.read_text())
+    assert shown == speed.texts(speed.picture()), "python tools/gen_speed.py draws it again"
+    for row in speed.rows():
+        assert any(text.startswith(row.ratio) for text in shown)
+        assert f"{row.theirs / row.ours:.2f}" == row.ratio
+
+
+def test_each_kernel_is_in_the_table_of_platforms(generator: ModuleType) -> None:
+    table = _core.kernel_table()
+    text = generator.platform_table(table, generator.support(table))
+    listed = set(re.findall(r"`(\w+)`", text.partition("|---")[2]))
+    unlisted = {row["name"] for row in table} - listed
+    assert {row["family"] for row in table if row["name"] in unlisted} == {"neuron", "reduction"}
+    assert generator.KERNELS.read_text().count(text) == 1
 
 
 def test_support_table_names_each_promised_class(generator: ModuleType) -> None:
@@ -258,10 +288,31 @@ def examples_of_the_readme() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
+def test_onnx_model_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    code, *_ = examples_of_the_readme()
+    assert len([line for line in code.splitlines() if line.strip()]) == 5
+    weight = np.random.default_rng(1).standard_normal((8, 3, 1, 1), dtype=np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "w"], ["c"]), onnx.helper.make_node("Relu", ["c"], ["y"])],
+        "small",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3, 224, 224])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 224, 224])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), "model.onnx")
+    space: dict[str, Any] = {}
+    exec(compile(code, "README.md", "exec"), space)
+    expected = np.maximum(np.einsum("oi,nihw->nohw", weight[:, :, 0, 0], space["x"]), 0)
+    np.testing.assert_allclose(space["y"], expected, atol=1e-5)
+    assert "(1, 8, 224, 224)" in capsys.readouterr().out
+
+
 def test_network_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    code, _ = examples_of_the_readme()
+    _, code, _ = examples_of_the_readme()
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     space: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), space)
@@ -273,7 +324,7 @@ def test_network_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_kernels_of_the_readme() -> None:
-    _, code = examples_of_the_readme()
+    *_, code = examples_of_the_readme()
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     space: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), space)
@@ -282,6 +333,12 @@ def test_kernels_of_the_readme() -> None:
     # As the comments state: a ReLU, then tanh.
     assert space["y"].min() == 0
     assert 0.9 < space["y"].max() <= 1
+
+
+def test_citation_and_changes_have_the_version() -> None:
+    (version,) = re.findall(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_commands_of_the_readme_are_targets() -> None:

@@ -109,16 +109,45 @@ def test_a_wrong_output_is_noticed() -> None:
     assert not is_as_shown(run(block, "page", {}), block.output), "what is printed has to be shown"
 
 
-def test_table_of_onnx_operators_is_up_to_date() -> None:
-    pytest.importorskip("onnx")
-    spec = importlib.util.spec_from_file_location("gen_onnx_table", ROOT / "tools" / "gen_onnx_table.py")
+def tool(name: str) -> Any:
+    """Return a program of tools/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_table_of_onnx_operators_is_up_to_date() -> None:
+    pytest.importorskip("onnx")
+    generator = tool("gen_onnx_table")
     present = generator.PAGE.read_text()
     assert generator.page(present) == present, "python tools/gen_onnx_table.py writes it again"
     assert generator.page(present.replace("| `Relu` | from 7 |", "| `Relu` | from 9 |")) == present
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # raised within PyTorch
+def test_migration_tables_are_up_to_date() -> None:
+    for package in ("torch", "onnx"):
+        pytest.importorskip(package)
+    generator = tool("gen_migration")
+    present = generator.PAGE.read_text()
+    stale = present.replace("| `MPSCNNPoolingMax` |", "| `MPSCNNPoolingAverage` |", 1)
+    assert stale != present
+    assert generator.page(stale) == present, "python tools/gen_migration.py writes it again"
+
+
+def test_pictures_are_small_and_have_a_program() -> None:
+    pictures = tool("make_pictures")
+    files = [path for path in pictures.ASSETS.iterdir() if path.suffix != ".css"]
+    assert {path.name for path in files} == {*pictures.PICTURES, "speed.svg"}
+    assert sum(path.stat().st_size for path in files) < pictures.LIMIT
+    gallery = (ROOT / "docs" / "gallery.md").read_text()
+    for name, program in pictures.PICTURES.items():
+        if program.endswith(".py"):
+            assert f"assets/{name}" in gallery
+            assert f"examples/{program}" in gallery
 
 
 def test_slow_tests_are_there() -> None:

@@ -72,7 +72,7 @@ def pages(site: Path) -> dict[Path, Page]:
 def test_every_page_is_there(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         assert (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists(), page.name
-    for page in ("readme", "contributing", "super_resolution", "licences"):
+    for page in ("readme", "contributing", "super_resolution", "style_transfer", "licences", "changes", "security"):
         assert (site / "repository" / f"{page}.html").exists()
 
 
@@ -93,6 +93,19 @@ def test_links_lead_somewhere(pages: dict[Path, Page]) -> None:
                 broken.append(f"{path.name}: {link}")
     assert broken == []
     assert count > 1000
+
+
+def test_pictures_are_there(site: Path) -> None:
+    for path in (ROOT / "docs" / "assets").iterdir():
+        assert (site / "assets" / path.name).read_bytes() == path.read_bytes()
+    assert "../assets/super_resolution.jpg" in (site / "repository" / "readme.html").read_text()
+
+
+def test_links_of_llms_txt(site: Path, pages: dict[Path, Page]) -> None:
+    """The summary for language models names pages of the site."""
+    links = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text())
+    assert len(links) > 15
+    assert [link for link in links if site / link not in pages] == []
 
 
 def test_sources_are_shown(site: Path) -> None:

@@ -23,7 +23,11 @@ PAGES = {
     "README.md": "repository/readme.md",
     "CONTRIBUTING.md": "repository/contributing.md",
     "LICENSES-BUNDLED.md": "repository/licences.md",
+    "CHANGELOG.md": "repository/changes.md",
+    "SECURITY.md": "repository/security.md",
+    "CODE_OF_CONDUCT.md": "repository/conduct.md",
     "examples/super_resolution/README.md": "repository/super_resolution.md",
+    "examples/style_transfer/README.md": "repository/style_transfer.md",
     "tools/api/NOTES.md": "repository/api_notes.md",
 }
 LANGUAGES = {

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Make the pictures of README.md and docs/gallery.md, in docs/assets, by the examples.
+
+    python tools/make_pictures.py [NAME...]
+
+Takes some minutes: the detector and two networks are trained. docs/assets/speed.svg is by tools/gen_speed.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+ASSETS = ROOT / "docs" / "assets"
+EXAMPLES = ROOT / "examples"
+WIDTH = 660  # pixels, at most
+LIMIT = 300_000  # bytes of all pictures together
+
+PICTURES = {
+    "super_resolution.jpg": "upscale.py",
+    "segment.jpg": "segment.py",
+    "detect.jpg": "detect.py",
+    "style_transfer.jpg": "style.py",
+    "metal_function.jpg": "metal_function.py",
+    "edges.jpg": "docs/tutorials/objective_c.md",
+    "training.svg": "train.py",
+    "network.svg": "mpscnn plot",
+}
+"""Each picture, and the program that makes it."""
+
+
+def run(program: str, output: Path, *arguments: str) -> dict[str, object]:
+    """Run an example; return its figures."""
+    command = [sys.executable, str(EXAMPLES / program), "--output", str(output), "--json", *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, object] = json.loads(done.stdout)
+    return figures
+
+
+def write(name: str, picture: Image.Image) -> None:
+    """Write a JPEG of at most WIDTH pixels."""
+    if picture.width > WIDTH:
+        height = round(picture.height * WIDTH / picture.width)
+        picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
+    picture.save(ASSETS / name, quality=75, optimize=True, progressive=True)
+
+
+def super_resolution(name: str, folder: Path) -> None:
+    """Cut the eyes of the cat out of the three panels, and enlarge them by two without smoothing."""
+    sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "super_resolution")]
+    from images import held_out_pair, psnr, to_picture, upsample_bicubic
+    from shared import side_by_side
+    from upscale import SuperResolution, as_pixels
+
+    small, original = held_out_pair()
+    bicubic, ours = upsample_bicubic(small), to_picture(SuperResolution()(as_pixels(small))[0])
+    panels = [
+        (f"bicubic, {psnr(bicubic, original):.1f} dB", bicubic),
+        (f"mpscnn, {psnr(ours, original):.1f} dB", ours),
+        ("original", original),
+    ]
+    part = (slice(85, 205), slice(128, 258))
+    write(name, side_by_side([(title, np.kron(shown[part], np.ones((2, 2, 1), np.uint8))) for title, shown in panels]))
+
+
+def edges(name: str, folder: Path) -> None:
+    """Compile the program of the tutorial, and draw what it draws."""
+    from skimage.data import coins
+
+    text = (ROOT / PICTURES[name]).read_text(encoding="utf-8")
+    (source,) = re.findall(r"^```objc\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (folder / "edges.mm").write_text(source, encoding="utf-8")
+    Image.fromarray(coins()).save(folder / "coins.pgm")
+    for command in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        subprocess.run(["bash", "-ec", command.replace(".venv/bin/python", sys.executable)], check=True, cwd=folder)
+    with Image.open(folder / "edges.pgm") as found:
+        write(name, Image.fromarray(np.concatenate([coins(), np.asarray(found)], axis=1)))
+
+
+def training(name: str, folder: Path) -> None:
+    """Take the plot of the example, with its words as text: that is a third of the size."""
+    (folder / "matplotlibrc").write_text("svg.fonttype: none\nsvg.hashsalt: mpscnn\n", encoding="utf-8")
+    os.environ |= {"MATPLOTLIBRC": str(folder), "SOURCE_DATE_EPOCH": "0"}
+    run("train.py", folder / "digits")
+    (ASSETS / name).write_bytes((folder / "digits" / "history.svg").read_bytes())
+
+
+def network(name: str, folder: Path) -> None:
+    """Draw a residual block with batch normalization before pooling and a classifier."""
+    import mpscnn
+
+    layers = [
+        ("stem", "Conv2d", {"in_channels": 3, "out_channels": 16, "kernel_size": 3, "stride": 2, "padding": 1}),
+        ("relu", "ReLU"),
+        ("conv1", "Conv2d", {"in_channels": 16, "out_channels": 16, "kernel_size": 3, "padding": 1}),
+        ("relu1", "ReLU"),
+        ("conv2", "Conv2d", {"in_channels": 16, "out_channels": 16, "kernel_size": 3, "padding": 1}),
+        ("sum", "Add", {"inputs": ["relu", "conv2"]}),
+        ("relu2", "ReLU"),
+        ("pool", "AdaptiveAvgPool2d", {"output_size": 1}),
+        ("flat", "Flatten"),
+        ("fc", "Linear", {"in_features": 16, "out_features": 10}),
+    ]
+    net = mpscnn.Trainer(layers, input_shapes=(1, 3, 64, 64)).network()
+    net.save(folder / "net.mpscnn")
+    command = [sys.executable, "-m", "mpscnn", "plot", str(folder / "net.mpscnn"), "-o", str(ASSETS / name)]
+    subprocess.run([*command, "--input-shape", "1x3x64x64"], check=True)
+
+
+def example(name: str, folder: Path) -> None:
+    output = folder / "picture.png"
+    run(PICTURES[name], output)
+    with Image.open(output) as picture:
+        write(name, picture.convert("RGB"))
+
+
+MAKERS = {
+    "super_resolution.jpg": super_resolution,
+    "edges.jpg": edges,
+    "training.svg": training,
+    "network.svg": network,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the pictures of README.md and docs/gallery.md.")
+    parser.add_argument("names", nargs="*", choices=[*PICTURES], metavar="NAME", help=", ".join(PICTURES))
+    names = parser.parse_args().names or list(PICTURES)
+    os.environ["MPLBACKEND"] = "svg"
+    for name in names:
+        print(f"{name}: {PICTURES[name]}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            MAKERS.get(name, example)(name, Path(folder))
+    total = sum(path.stat().st_size for path in ASSETS.iterdir() if path.suffix in (".jpg", ".png", ".svg"))
+    print(f"{total:,} bytes in all")
+    if total > LIMIT:
+        print(f"make_pictures.py: the pictures have {total:,} bytes; the limit is {LIMIT:,}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
