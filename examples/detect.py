@@ -179,7 +179,7 @@ def network(adam: mpscnn.Optimizer, rng: np.random.Generator) -> nodes.FilterNod
     return nodes.ConvolutionNode(image, weight, bias, layout="OHWI", optimizer=adam)
 
 
-def drawing(scenes: Array, found: list[list[Box]], scale: int = 4, columns: int = 4) -> Image.Image:
+def drawing(scenes: Array, found: list[list[Box]], scale: int = 3, columns: int = 3) -> Image.Image:
     """Return the scenes, enlarged, with boxes, digits and scores."""
     gap, side = 6, SIDE * scale
     rows = -(-len(scenes) // columns)
@@ -237,7 +237,7 @@ def detect(options: argparse.Namespace) -> dict[str, Any]:
     values = inference(x)
     milliseconds = (time.perf_counter() - start) * 1e3 / len(x)
     found = [boxes_of(one, options.threshold) for one in values]
-    save(drawing(x[:8], found[:8]), options.output)
+    save(drawing(x[:6], found[:6]), options.output)
     return {
         "device": mpscnn.Device().name,
         "steps": options.steps,

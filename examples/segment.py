@@ -126,11 +126,6 @@ def overlay(photograph: Picture, classes: Array) -> Picture:
     return np.rint(shown).astype(np.uint8)
 
 
-def enlarged(picture: Picture) -> Picture:
-    """Return a picture of twice the height and width."""
-    return picture.repeat(2, axis=0).repeat(2, axis=1)
-
-
 def coins_of_the_photograph(options: argparse.Namespace) -> dict[str, Any]:
     photograph, labels = coins()
     network = train(options, photograph[:, :SPLIT], labels[:, :SPLIT])
@@ -142,9 +137,9 @@ def coins_of_the_photograph(options: argparse.Namespace) -> dict[str, Any]:
     iou = float((found & wanted).sum() / (found | wanted).sum())
     shown = np.repeat(held_out[:, :, None], 3, axis=2)
     panels = [
-        ("held out", enlarged(shown)),
-        (f"mpscnn, overlap {iou:.1%}", enlarged(overlay(shown, found.astype(int)))),
-        ("labels", enlarged(overlay(shown, wanted.astype(int)))),
+        ("held out", shown),
+        (f"mpscnn, overlap {iou:.1%}", overlay(shown, found.astype(int))),
+        ("labels", overlay(shown, wanted.astype(int))),
     ]
     save(side_by_side(panels), options.output)
     return {"iou": round(iou, 4), "classes": 2, "milliseconds": round(milliseconds, 2)}

@@ -117,7 +117,7 @@ def test_detect(tmp_path: Path) -> None:
     assert (found["steps"], found["scenes"]) == (60, 40)
     assert 40 * 1 < found["digits"] <= 40 * 5
     with Image.open(output) as picture:
-        assert picture.size == (4 * 256 + 3 * 6, 2 * 256 + 6)
+        assert picture.size == (3 * 192 + 2 * 6, 2 * 192 + 6)
 
 
 def test_boxes_of_detect(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,10 +162,10 @@ def test_segment(tmp_path: Path) -> None:
     found = report_of(run("segment.py", "--epochs", 8, "--output", output, "--json"))
     assert 0.75 < found["iou"] <= 1
     with Image.open(output) as picture:
-        assert picture.size == (3 * 384 + 2 * 6, 2 * 303 + 28)
+        assert picture.size == (3 * 192 + 2 * 6, 303 + 28)
         pixels = np.asarray(picture)
-    assert np.ptp(pixels[40:, :384].astype(int), axis=2).max() == 0  # the photograph is grey
-    assert np.ptp(pixels[40:, 390:774].astype(int), axis=2).max() > 50  # coins are coloured
+    assert np.ptp(pixels[40:, :192].astype(int), axis=2).max() == 0  # the photograph is grey
+    assert np.ptp(pixels[40:, 198:390].astype(int), axis=2).max() > 50  # coins are coloured
 
 
 # ---- super_resolution/fine_tune.py
