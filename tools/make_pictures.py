@@ -135,7 +135,7 @@ MAKERS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the pictures of README.md and docs/gallery.md.")
-    parser.add_argument("names", nargs="*", choices=[*PICTURES], metavar="NAME", help=", ".join(PICTURES))
+    parser.add_argument("names", nargs="*", choices=[*PICTURES, []], metavar="NAME", help=", ".join(PICTURES))
     names = parser.parse_args().names or list(PICTURES)
     os.environ["MPLBACKEND"] = "svg"
     for name in names:
