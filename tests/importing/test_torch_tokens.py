@@ -20,10 +20,10 @@ from mpscnn.importing import torch_export
 X = (4, 6, 8)  # channels, height, width: all differ
 
 
-def check(module: nn.Module, *shapes: tuple[int, ...], relative: float = 1e-5) -> mpscnn.Network:
+def check(module: nn.Module, *shapes: tuple[int, ...], relative: float = 1e-5, **options: Any) -> mpscnn.Network:
     """Compare the network with PyTorch in float64, for the batch of the import and for others."""
     module = module.eval()
-    net = mpscnn.load(module, input_shapes=[(1, *shape) for shape in shapes])
+    net = mpscnn.load(module, input_shapes=[(1, *shape) for shape in shapes], options=options or None)
     exact = copy.deepcopy(module).double()
     generator = torch.Generator().manual_seed(1)
     for batch in (1, 2, 5):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation, arithmetic, general, shape
+from ..builder import Builder, Tensor
+from ..ops import activation, arithmetic, elementwise, shape
 from ..torch_arguments import Arguments, Missing
 from .registry import axis, operator
 
@@ -37,8 +37,10 @@ _unary("rsqrt", arithmetic.rsqrt)
 _unary("reciprocal", arithmetic.reciprocal)
 _unary("exp", arithmetic.exp)
 _unary("log", arithmetic.log)
-for _kind in general.ELEMENTWISE:
-    _unary(_kind, functools.partial(general.elementwise, kind=_kind))
+for _kind in set(elementwise.UNARY) - {"not"}:
+    _unary(_kind, functools.partial(elementwise.unary, kind=_kind))
+_unary("logical_not bitwise_not", functools.partial(elementwise.unary, kind="not"))
+_unary("sgn", functools.partial(elementwise.unary, kind="sign"))
 
 
 @operator("leaky_relu")
@@ -74,18 +76,38 @@ def _clamp(b: Builder, a: Arguments) -> Tensor:
     for name in ("min", "max"):
         value = a.operand(name) if name in a and a[name] is not None else None
         if isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.size != 1):
-            if name == "min" and a.values.get("max") is None:
-                return arithmetic.maximum(b, a.source, value)
-            if name == "max" and a.values.get("min") is None:
-                return arithmetic.minimum(b, a.source, value)
-            raise UnmappedError("bounds that are not numbers")
+            return _clamp_to_tensors(b, a)
         bounds.append(None if value is None else float(value))
     return activation.clamp(b, a.source, *bounds)
 
 
+def _clamp_to_tensors(b: Builder, a: Arguments) -> Tensor:
+    y: Any = a.source
+    for name, function in (("min", elementwise.maximum), ("max", elementwise.minimum)):
+        if a.values.get(name) is not None:
+            y = function(b, y, a.operand(name))
+    return y  # type: ignore[no-any-return]
+
+
 @operator("threshold")
 def _threshold(b: Builder, a: Arguments) -> Tensor:
-    return activation.threshold(b, a.source, a.number("threshold"), a.number("value"))
+    threshold, value = a.number("threshold"), a.number("value")
+    if threshold != value:
+        return elementwise.threshold(b, a.source, threshold, value)
+    return activation.threshold(b, a.source, threshold, value)
+
+
+@operator("hardshrink")
+def _hardshrink(b: Builder, a: Arguments) -> Tensor:
+    return elementwise.binary(b, a.source, a.number("lambd"), "hardshrink")
+
+
+@operator("nan_to_num")
+def _nan_to_num(b: Builder, a: Arguments) -> Tensor:
+    numbers = [a.optional_number(name) for name in ("nan", "posinf", "neginf")]
+    most = float(np.finfo(np.float32).max)
+    nan, high, low = (d if n is None else n for n, d in zip(numbers, (0.0, most, -most), strict=True))
+    return elementwise.nan_to_num(b, a.source, nan, high, low)
 
 
 @operator("elu")

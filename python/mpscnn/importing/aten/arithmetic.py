@@ -3,65 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, general, shape
+from ..builder import Builder, Tensor
+from ..ops import arithmetic, elementwise
 from ..torch_arguments import Arguments, Operand
 from .registry import operator
 
 
-def _of_two(b: Builder, function: Callable[..., Tensor], first: Operand, second: Operand, **options: Any) -> Tensor:
-    """Apply a function of two operands. If they do not broadcast, arrange the smaller one like the larger one."""
-    try:
-        return function(b, first, second, **options)
-    except UnmappedError as error:
-        refused = error
-    like = first if isinstance(first, Tensor) else second
-    if isinstance(first, Tensor) and isinstance(second, Tensor) and first.rank == second.rank:
-        like = first if first.size >= second.size else second
-        if like.flat is None:
-            try:
-                one, other = (x if x is like else shape.arrange(b, x, like.axes) for x in (first, second))
-                return function(b, one, other, **options)
-            except UnmappedError:
-                pass
-    try:
-        if isinstance(first, Tensor) and isinstance(second, Tensor) and first.rank != second.rank:
-            raise refused  # the batch of one meets another axis of the other
-        operands = [x if isinstance(x, Tensor) else _of_images(x, like) for x in (first, second)]
-        return general.binary(b, function, *operands, **options)
-    except UnmappedError as error:
-        raise refused if str(error) == str(refused) else UnmappedError(f"{refused}; {error}") from None
-
-
-def _of_images(constant: Any, like: Any) -> NDArray[Any]:
-    """Return a constant without the axis of the batch."""
-    array: NDArray[Any] = np.asarray(constant)
-    other = like if isinstance(like, Tensor) else None
-    rank = other.rank if other is not None else array.ndim
-    if array.ndim == rank and array.ndim:
-        if array.shape[0] != 1:
-            raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
-        first: NDArray[Any] = array[0]
-        return first
-    if array.ndim > rank:
-        raise UnmappedError(f"a constant of shape {array.shape} with a tensor of {rank} axes")
-    return array
-
-
 @operator("add")
 def _add(b: Builder, a: Arguments) -> Tensor:
-    return _of_two(b, arithmetic.add, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
+    return elementwise.of_several(b, arithmetic.add, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
 
 
 @operator("sub", "subtract")
 def _sub(b: Builder, a: Arguments) -> Tensor:
-    return _of_two(b, arithmetic.subtract, a.operand("self"), a.operand("other"), alpha=a.number("alpha"))
+    return elementwise.of_several(
+        b, arithmetic.subtract, a.operand("self"), a.operand("other"), alpha=a.number("alpha")
+    )
 
 
 @operator("rsub")
@@ -71,30 +34,74 @@ def _rsub(b: Builder, a: Arguments) -> Tensor:
 
 @operator("mul", "multiply")
 def _mul(b: Builder, a: Arguments) -> Tensor:
-    return _of_two(b, arithmetic.multiply, a.operand("self"), a.operand("other"))
+    return elementwise.of_several(b, arithmetic.multiply, a.operand("self"), a.operand("other"))
 
 
 @operator("div", "divide", "true_divide")
 def _div(b: Builder, a: Arguments) -> Tensor:
-    a.refuse(rounding_mode=None)
-    return _of_two(b, arithmetic.divide, a.operand("self"), a.operand("other"))
+    mode = a.values.get("rounding_mode")
+    if mode is not None:
+        return elementwise.binary(b, a.operand("self"), a.operand("other"), f"{mode}_divide")
+    return elementwise.of_several(b, arithmetic.divide, a.operand("self"), a.operand("other"))
 
 
 @operator("pow")
 def _pow(b: Builder, a: Arguments) -> Tensor:
-    return arithmetic.pow(b, a.operand("self"), a.operand("exponent"))
+    return elementwise.pow(b, a.operand("self"), a.operand("exponent"))
+
+
+def _binary(names: str, kind: str) -> None:
+    @operator(*names.split())
+    def compute(b: Builder, a: Arguments) -> Tensor:
+        return elementwise.binary(b, a.operand("self"), a.operand("other"), kind)
+
+
+_binary("gt greater", "gt")
+_binary("ge greater_equal", "ge")
+_binary("lt less", "lt")
+_binary("le less_equal", "le")
+_binary("eq", "eq")
+_binary("ne not_equal", "ne")
+_binary("logical_and __and__ bitwise_and", "and")
+_binary("logical_or __or__ bitwise_or", "or")
+_binary("logical_xor __xor__ bitwise_xor", "xor")
+_binary("atan2 arctan2", "atan2")
+_binary("fmod", "fmod")
+_binary("remainder", "remainder")
+_binary("floor_divide", "floor_divide")
+_binary("copysign", "copysign")
+
+
+@operator("heaviside")
+def _heaviside(b: Builder, a: Arguments) -> Tensor:
+    return elementwise.binary(b, a.operand("self"), a.operand("values"), "heaviside")
+
+
+@operator("where")
+def _where(b: Builder, a: Arguments) -> Tensor:
+    condition = a["condition"]
+    if isinstance(condition, torch.Tensor) and condition.numel() == 1:
+        chosen = a["self" if bool(condition) else "other"]
+        if isinstance(chosen, Tensor) and chosen.shape == tuple(map(int, a.shape[1:])):
+            return chosen
+    return elementwise.where(b, a.operand("condition"), a.operand("self"), a.operand("other"))
+
+
+@operator("masked_fill")
+def _masked_fill(b: Builder, a: Arguments) -> Tensor:
+    return elementwise.where(b, a.operand("mask"), a.operand("value"), a.operand("self"))
 
 
 @operator("maximum")
 def maximum(b: Builder, a: Arguments) -> Tensor:
     """Return the elementwise max; also for aten.max."""
-    return arithmetic.maximum(b, a.operand("self"), a.operand("other"))
+    return elementwise.maximum(b, a.operand("self"), a.operand("other"))
 
 
 @operator("minimum")
 def minimum(b: Builder, a: Arguments) -> Tensor:
     """Return the elementwise min; also for aten.min."""
-    return arithmetic.minimum(b, a.operand("self"), a.operand("other"))
+    return elementwise.minimum(b, a.operand("self"), a.operand("other"))
 
 
 @operator("addcmul")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import string
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, general
+from ..ops import arithmetic, convolution, einsum, general
 from ..torch_arguments import Arguments, Merged, Rows
 from .registry import operator
 
@@ -127,19 +126,8 @@ def _product(b: Builder, a: Arguments, first: str, second: str) -> Tensor:
     like = next(x for x in (one, other) if isinstance(x, Tensor))
     if isinstance(one, Tensor) and isinstance(other, Tensor) and one.rank != other.rank:
         raise UnmappedError(f"a product of tensors of {one.rank} and {other.rank} axes")
-    one, other = (x if isinstance(x, Tensor) else _matrices(b, x, like) for x in (one, other))
+    one, other = (x if isinstance(x, Tensor) else general.matrices(b, x, like) for x in (one, other))
     return general.matmul(b, one, other)
-
-
-def _matrices(b: Builder, constant: Any, like: Tensor) -> Tensor:
-    array = np.asarray(constant, np.float32)
-    if array.ndim == like.rank:
-        if len(array) != 1:
-            raise UnmappedError(f"a product with a constant of shape {array.shape}, of its own for each image")
-        array = array[0]
-    if array.ndim < 2:
-        raise UnmappedError(f"a product with a constant of shape {array.shape}")
-    return general.constant(b, like, array)
 
 
 @operator("baddbmm")
@@ -182,38 +170,8 @@ def _attention(b: Builder, a: Arguments) -> Tensor:
 
 @operator("einsum")
 def _einsum(b: Builder, a: Arguments) -> Tensor:
-    equation, (one, other) = str(a["equation"]).replace(" ", ""), _two_of(a)
-    sources, _, result = equation.partition("->")
-    first, _, second = sources.partition(",")
-    if "." in equation or not result or len(set(first)) < len(first) or len(set(second)) < len(second):
-        raise UnmappedError(f'einsum "{equation}"')
-    like = next(x for x in (one, other) if isinstance(x, Tensor))
-    batch = (first if like is one else second)[0]
-    # An axis that was taken together with the batch has no letter of its own.
-    merged = like.rank == len(first if like is one else second) + 1
-    more = next(letter for letter in string.ascii_uppercase if letter not in equation) if merged else ""
-    tensors = []
-    for letters, x in ((first, one), (second, other)):
-        if isinstance(x, Tensor):
-            if letters[0] != batch:
-                raise UnmappedError(f'einsum "{equation}" along the batch')
-            if x.rank != len(letters) + len(more):
-                raise UnmappedError(f'einsum "{equation}" of tensors with the batch at different places')
-            tensors.append((more + letters[1:], x))
-        elif batch in letters:
-            raise UnmappedError(f'einsum "{equation}" of a constant for each image')
-        else:
-            tensors.append((letters, general.constant(b, like, np.asarray(x, np.float32))))
-    if result[0] != batch:
-        raise UnmappedError(f'einsum "{equation}", with the batch at another place')
-    return general.einsum(b, tensors[0], tensors[1], more + result[1:])
-
-
-def _two_of(a: Arguments) -> tuple[Any, Any]:
-    if len(a["tensors"]) != 2:
-        raise UnmappedError(f"einsum of {len(a['tensors'])} tensors")
-    found = []
+    operands = []
     for value in a["tensors"]:
         a.values["part"] = value
-        found.append(a.operand("part"))
-    return found[0], found[1]
+        operands.append(a.operand("part"))
+    return einsum.einsum(b, str(a["equation"]), operands)

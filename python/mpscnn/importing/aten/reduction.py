@@ -7,10 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, general, reduction
+from ..ops import arithmetic, elementwise, general, ordering, reduction, shape
 from ..torch_arguments import Arguments, Missing
 from .arithmetic import maximum, minimum
 from .registry import Operator, operator
@@ -48,7 +49,7 @@ def _extremum(name: str, function: Callable[..., Tensor], index: Callable[..., T
         if "other" in a:
             return pair(b, a)
         dims, keepdim = _dims(a), bool(a["keepdim"])
-        users = {user.args[1] for user in a.node.users}
+        users = {user.args[1] for user in a.node.users if user.users}
         values: Any = function(b, a.source, dims, keepdim) if 0 in users else Missing("values that nothing reads")
         indices: Any = index(b, a.source, dims[0], keepdim) if 1 in users else Missing("indices that nothing reads")
         return [values, indices]
@@ -66,6 +67,75 @@ def _argmax(b: Builder, a: Arguments) -> Tensor:
 @operator("argmin")
 def _argmin(b: Builder, a: Arguments) -> Tensor:
     return reduction.argmin(b, a.source, _dims(a)[0], bool(a["keepdim"]))
+
+
+@operator("any")
+def _any(b: Builder, a: Arguments) -> Tensor:
+    return reduction.amax(b, elementwise.binary(b, a.source, 0.0, "ne"), _dims(a), bool(a["keepdim"]))
+
+
+@operator("all")
+def _all(b: Builder, a: Arguments) -> Tensor:
+    return reduction.amin(b, elementwise.binary(b, a.source, 0.0, "ne"), _dims(a), bool(a["keepdim"]))
+
+
+@operator("prod")
+def _prod(b: Builder, a: Arguments) -> Tensor:
+    _refuse_dtype(a)
+    return ordering.product(b, a.source, _dims(a)[0], bool(a["keepdim"]))
+
+
+@operator("cumsum")
+def _cumsum(b: Builder, a: Arguments) -> Tensor:
+    _refuse_dtype(a)
+    return ordering.accumulated(b, a.source, _dims(a)[0])
+
+
+@operator("cumprod")
+def _cumprod(b: Builder, a: Arguments) -> Tensor:
+    _refuse_dtype(a)
+    return ordering.accumulated(b, a.source, _dims(a)[0], product=True)
+
+
+def _top(b: Builder, a: Arguments, count: int | None, largest: bool) -> list[Any]:
+    """Return values and indices in order; None: all values."""
+    x, dim = a.source, _dims(a)[0]
+    users = {user.args[1] for user in a.node.users if user.users}
+    count = x.shape[dim % x.rank - 1] if count is None and dim % x.rank else count or 0
+    found = ordering.top(b, x, count, dim, largest, (0 in users, 1 in users))
+    return [Missing("a result that nothing reads") if y is None else y for y in found]
+
+
+@operator("topk")
+def _topk(b: Builder, a: Arguments) -> list[Any]:
+    return _top(b, a, a.integer("k"), bool(a["largest"]))
+
+
+@operator("sort")
+def _sort(b: Builder, a: Arguments) -> list[Any]:
+    return _top(b, a, None, bool(a["descending"]))
+
+
+@operator("argsort")
+def _argsort(b: Builder, a: Arguments) -> Any:
+    x, dim = a.source, _dims(a)[0]
+    if dim % x.rank == 0:
+        raise UnmappedError("an order of the images of the batch")
+    return ordering.top(b, x, x.shape[dim % x.rank - 1], dim, bool(a["descending"]), (False, True))[1]
+
+
+@operator("gather")
+def _gather(b: Builder, a: Arguments) -> Tensor:
+    return ordering.pick(b, a.source, a.integer("dim"), a.tensor("index"))
+
+
+@operator("one_hot")
+def _one_hot(b: Builder, a: Arguments) -> Tensor:
+    x, count = a.source, a.integer("num_classes")
+    if count < 1:
+        raise UnmappedError("a number of classes that depends on values")
+    numbers = np.arange(count, dtype=np.float32)
+    return general.binary(b, elementwise.binary, shape.unsqueeze(b, x, x.rank), numbers, kind="eq")
 
 
 @operator("softmax", "_softmax", "special_softmax")

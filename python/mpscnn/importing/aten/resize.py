@@ -6,12 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import general, resize
+from ..ops import elementwise, general, resize, sampling
 from ..torch_arguments import Arguments, Computed, Sized
 from .registry import operator
 
 
-def _resize(mode: str, *names: str) -> None:
+def _resize(mode: str, *names: str, antialias: bool = False) -> None:
     @operator(*names)
     def resample(b: Builder, a: Arguments) -> Tensor:
         x = general.with_channels_second(b, a.source)
@@ -26,11 +26,12 @@ def _resize(mode: str, *names: str) -> None:
             scales = _whole_factors(a)
         if scales and not any(isinstance(scale, Computed) for scale in scales):
             factors = [float(scale) for scale in scales]
-            return resize.interpolate(b, x, None, factors if count > 1 else factors[0], mode, aligned)
+            by = factors if count > 1 else factors[0]
+            return resize.interpolate(b, x, None, by, mode, aligned, antialias=antialias)
         if a["output_size"] is None:
             raise UnmappedError("a scale that is computed from the source's size")
         size = a.integers("output_size")
-        return resize.interpolate(b, x, size if count > 1 else size[0], None, mode, aligned)
+        return resize.interpolate(b, x, size if count > 1 else size[0], None, mode, aligned, antialias=antialias)
 
 
 def _whole_factors(a: Arguments) -> list[int] | None:
@@ -50,12 +51,25 @@ _resize("nearest", "upsample_nearest2d", "upsample_nearest1d")
 _resize("nearest-exact", "_upsample_nearest_exact2d", "_upsample_nearest_exact1d")
 _resize("bilinear", "upsample_bilinear2d")
 _resize("linear", "upsample_linear1d")
+_resize("bicubic", "upsample_bicubic2d")
+_resize("bilinear", "_upsample_bilinear2d_aa", antialias=True)
+_resize("bicubic", "_upsample_bicubic2d_aa", antialias=True)
+
+
+@operator("grid_sampler", "grid_sampler_2d")
+def _grid_sampler(b: Builder, a: Arguments) -> Tensor:
+    grid = a.operand("grid")
+    if not isinstance(grid, Tensor):
+        grid = elementwise.of_image(grid, 4)
+    modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
+    mode, padding = modes[a.integer("interpolation_mode")], paddings[a.integer("padding_mode")]
+    return sampling.grid_sample(b, a.tensor("input"), grid, mode, padding, bool(a["align_corners"]))
 
 
 @operator("pad")
 def _pad(b: Builder, a: Arguments) -> Tensor:
     x = a.source
-    if x.flat is not None and x.rank <= 4:
+    if x.flat is not None and x.rank <= 4 and a["mode"] != "circular":
         x = general.store(b, x)
     return resize.pad(b, x, a.integers("pad"), a["mode"], a.optional_number("value"))
 

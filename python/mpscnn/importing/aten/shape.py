@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, general, resize, shape
+from ..ops import arithmetic, convolution, elementwise, general, resize, shape
 from ..torch_arguments import Arguments, Computed, Merged, Missing, Rows, Sized, Turned, same_extent
 from .registry import axis, operator
 
@@ -142,12 +142,21 @@ def _dropout(b: Builder, a: Arguments) -> Any:
     return [a.source, Missing("the mask of a dropout")] if isinstance(a.node.meta["val"], (list, tuple)) else a.source
 
 
+# Integers are floats, exact up to 2 ** 24; narrow ones would wrap.
+_INTEGERS = (torch.int64, torch.int32)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
 @operator("to", "_to_copy", "type_as")
 def _to(b: Builder, a: Arguments) -> Any:
     before, after = a.node.args[0].meta["val"].dtype, a.node.meta["val"].dtype  # type: ignore[union-attr]
     if isinstance(a["self"], torch.Tensor):
         return a["self"].to(after)
-    if after not in (before, torch.float32):
+    if after == torch.bool and before != torch.bool:
+        return elementwise.binary(b, a.source, 0.0, "ne")
+    if after in _INTEGERS and before.is_floating_point:
+        return elementwise.unary(b, a.source, "trunc")
+    if after not in (before, torch.float32, *_INTEGERS) and not {before, after} <= {torch.bool, *_FLOATS, *_INTEGERS}:
         raise UnmappedError(f"a conversion from {before} to {after}")
     return a["self"] if isinstance(a["self"], Merged) else a.source
 
@@ -163,16 +172,6 @@ def _full(b: Builder, a: Arguments) -> Any:
     if math.prod(shape) > general.TABLE_LIMIT:
         raise UnmappedError(f"a constant of shape {tuple(shape)}")
     return torch.full(shape, value, dtype=a.node.meta["val"].dtype)
-
-
-@operator("where")
-def _where(b: Builder, a: Arguments) -> Any:
-    condition = a["condition"]
-    if not isinstance(condition, torch.Tensor):
-        raise UnmappedError("a choice by values that the network computes")
-    if condition.numel() != 1:
-        raise UnmappedError(f"a choice by a mask of shape {tuple(condition.shape)}")
-    return a.tensor("self" if bool(condition) else "other")
 
 
 @operator("cat", "concat", "concatenate", "stack")
@@ -207,6 +206,152 @@ def _constant_tensor(b: Builder, a: Arguments, like: Tensor, place: int) -> Tens
     image = array[0].reshape(array.shape[1:] + (1,) * len(missing))
     image = image.transpose([letters.index(axis) for axis in "HWC"])
     return replace(arithmetic.constant_image(b, like, image), axes=like.axes)
+
+
+@operator("copy")
+def _copy(b: Builder, a: Arguments) -> Any:
+    """Return `src` with the shape of `self`, whose values it replaces."""
+    if isinstance(a["src"], torch.Tensor):
+        raise UnmappedError("values that are replaced by constants")
+    return shape.expand(b, a.tensor("src"), [int(extent) for extent in a.shape[1:]])
+
+
+def _both(b: Builder, a: Arguments, name: str) -> tuple[Tensor, Tensor]:
+    """Return `self` and another argument of the same rank, of which one may be a constant."""
+    values = a["self"], a[name]
+    like = next(value for value in values if isinstance(value, Tensor))
+    found = []
+    for place, value in enumerate(values):
+        if isinstance(value, torch.Tensor):
+            a.values["part"] = value
+            found.append(_constant_tensor(b, a, like, place))
+        else:
+            found.append(a.tensor("self" if place == 0 else name))
+    return found[0], found[1]
+
+
+def _replaced(b: Builder, x: Tensor, dim: int, places: NDArray[Any], values: Tensor) -> Tensor:
+    """Return `x` with the values at some places along an axis replaced, in their order."""
+    count = x.shape[dim - 1]
+    first = int(places[0])
+    if np.array_equal(places, np.arange(first, first + len(places))):
+        parts = [shape.narrow(b, x, dim, 0, first)] if first else []
+        last = first + len(places)
+        parts += [values, *([shape.narrow(b, x, dim, last, count - last)] if last < count else [])]
+        return shape.cat(b, parts, dim)
+    indices = np.arange(count)
+    indices[places] = count + np.arange(len(places))
+    return _picked(b, shape.cat(b, [x, values], dim), dim, indices)
+
+
+@operator("slice_scatter")
+def _slice_scatter(b: Builder, a: Arguments) -> Any:
+    rank = len(a.shape)
+    dim = a.integer("dim") % rank
+    start, end = (a.optional_integer(name) if dim else a[name] for name in ("start", "end"))
+    if dim == 0:
+        whole = start in (None, 0) and a["step"] == 1 and (end is None or int(end) >= int(a.shape[0]))
+        if not whole:
+            raise UnmappedError("a part of the batch replaced")
+        return a["src"] if isinstance(a["src"], torch.Tensor) else a.tensor("src")
+    places = np.arange(int(a.shape[dim]))[slice(start, end, a.integer("step"))]
+    x, values = _both(b, a, "src")
+    if isinstance(a.shape[dim], Sized):
+        b.fix()
+    return values if len(places) == x.shape[dim - 1] else _replaced(b, x, dim, places, values)
+
+
+@operator("select_scatter")
+def _select_scatter(b: Builder, a: Arguments) -> Tensor:
+    x, dim = a.source, a.integer("dim") % len(a.shape)
+    if dim == 0:
+        raise UnmappedError("an image of the batch replaced")
+    values = shape.unsqueeze(b, a.tensor("src"), dim)
+    return _replaced(b, x, dim, np.array([a.integer("index") % x.shape[dim - 1]]), values)
+
+
+@operator("index_put")
+def _index_put(b: Builder, a: Arguments) -> Tensor:
+    """Replace rows, columns or channels at constant indices along one axis."""
+    x = a.source
+    places = [place for place, index in enumerate(a["indices"]) if index is not None]
+    if len(places) != 1 or places[0] == 0:
+        raise UnmappedError(f"values replaced by indices along the axes {places}")
+    if a["accumulate"]:
+        raise UnmappedError("values that are added at indices")
+    dim = places[0]
+    a.values["index"] = a["indices"][dim]
+    if isinstance(a["index"], Tensor):
+        raise UnmappedError("values replaced at computed indices")
+    index = a.array("index")
+    if index.ndim != 1:
+        raise UnmappedError(f"values replaced at indices of shape {index.shape}")
+    chosen = np.flatnonzero(index) if index.dtype == np.bool_ else index % x.shape[dim - 1]
+    mask = np.zeros(x.shape[dim - 1], bool)
+    mask[chosen] = True
+    values = a.operand("values")
+    if not isinstance(values, Tensor) and np.size(values) == 1:
+        return elementwise.where(b, mask.reshape((-1, *[1] * (x.rank - 1 - dim))), float(np.reshape(values, ())), x)
+    values = a.tensor("values")
+    if values.shape != tuple(len(chosen) if d == dim else e for d, e in enumerate(x.shape, 1)):
+        raise UnmappedError(f"values of shape {values.shape} at {len(chosen)} indices")
+    order = np.argsort(chosen, kind="stable")
+    if len(set(chosen.tolist())) != len(chosen):
+        raise UnmappedError("values replaced twice")
+    if not np.array_equal(order, np.arange(len(order))):
+        values = _picked(b, values, dim, order)
+    return _replaced(b, x, dim, np.sort(chosen), values)
+
+
+@operator("tril", "triu")
+def _triangle(b: Builder, a: Arguments) -> Tensor:
+    x = a.source
+    if x.rank < 3:
+        raise UnmappedError("a triangle of which the batch is an axis")
+    b.fix_unless_constant(x)
+    kept = np.ones(x.shape[-2:], bool)
+    lower = a.node.target._schema.name == "aten::tril"  # type: ignore[union-attr]
+    mask = np.tril(kept, a.integer("diagonal")) if lower else np.triu(kept, a.integer("diagonal"))
+    return elementwise.where(b, mask, x, 0.0)
+
+
+@operator("diagonal")
+def _diagonal(b: Builder, a: Arguments) -> Tensor:
+    x = a.source
+    one, other = a.integer("dim1") % x.rank, a.integer("dim2") % x.rank
+    if 0 in (one, other):
+        raise UnmappedError("a diagonal of which the batch is an axis")
+    strides, offset = general.strides_of(x.shape), a.integer("offset")
+    first = offset * strides[other - 1] if offset >= 0 else -offset * strides[one - 1]
+    kept = [place for place in range(len(x.shape)) if place + 1 not in (one, other)]
+    count = int(a.shape[-1])
+    extents, steps = [x.shape[place] for place in kept], [strides[place] for place in kept]
+    return general.strided(b, x, [*extents, count], [*steps, strides[one - 1] + strides[other - 1]], None, first)
+
+
+@operator("unfold")
+def _unfold(b: Builder, a: Arguments) -> Tensor:
+    x, size, step = a.source, a.integer("size"), a.integer("step")
+    dim = a.integer("dimension") % x.rank
+    if dim == 0:
+        raise UnmappedError("windows of the batch")
+    extents, strides = list(x.shape), general.strides_of(x.shape)
+    stride = strides[dim - 1]
+    extents[dim - 1], strides[dim - 1] = (extents[dim - 1] - size) // step + 1, stride * step
+    return general.strided(b, x, [*extents, size], [*strides, stride])
+
+
+@operator("rot90")
+def _rot90(b: Builder, a: Arguments) -> Tensor:
+    x, turns = a.source, a.integer("k") % 4
+    one, other = (dim % x.rank for dim in a.integers("dims"))
+    if 0 in (one, other):
+        raise UnmappedError("a turn of the batch")
+    if turns in (1, 2):
+        x = _flipped(b, x, other)
+    if turns in (2, 3):
+        x = _flipped(b, x, one)
+    return shape.transpose(b, x, one, other) if turns % 2 else x
 
 
 @operator("split", "split_with_sizes")
@@ -331,14 +476,16 @@ def _padded(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:
 def _flip(b: Builder, a: Arguments) -> Tensor:
     x = a.source
     for dim in a.integers("dims"):
-        place = dim % x.rank
-        if place == 0:
-            raise UnmappedError("images of the batch in another order")
-        if x.flat is None and x.axes[place] == "C":
-            x = _picked(b, x, place, np.arange(x.channels)[::-1])
-        else:
-            x = general.gather(b, x, place - 1, np.arange(x.shape[place - 1])[::-1])
+        x = _flipped(b, x, dim % x.rank)
     return x
+
+
+def _flipped(b: Builder, x: Tensor, dim: int) -> Tensor:
+    if dim == 0:
+        raise UnmappedError("images of the batch in another order")
+    if x.flat is None and x.axes[dim] == "C":
+        return _picked(b, x, dim, np.arange(x.channels)[::-1])
+    return general.gather(b, x, dim - 1, np.arange(x.shape[dim - 1])[::-1])
 
 
 @operator("channel_shuffle")
@@ -349,13 +496,18 @@ def _channel_shuffle(b: Builder, a: Arguments) -> Tensor:
     return shape.pick_channels(b, x, np.arange(x.channels).reshape(groups, -1).T.ravel())
 
 
-def _patch(a: Arguments, height: int, width: int) -> tuple[int, int]:
-    """Return the size of patches that cover an image; UnmappedError if they overlap or leave gaps."""
-    h, w = a.pair("kernel_size")
-    dilation, padding, stride = a.pair("dilation"), a.pair("padding"), a.pair("stride")
-    if dilation != (1, 1) or padding != (0, 0) or stride != (h, w) or height % h or width % w:
-        raise UnmappedError(f"patches of {h} x {w} of {height} x {width} pixels that overlap or leave some out")
-    return h, w
+class _Patches:
+    """Geometry of patches: kernel, dilation, padding and stride as (height, width), and the number of patches."""
+
+    def __init__(self, a: Arguments, height: int, width: int) -> None:
+        names = ("kernel_size", "dilation", "padding", "stride")
+        self.kernel, self.dilation, self.padding, self.stride = (a.pair(name) for name in names)
+        self.count = tuple(
+            (extent + 2 * p - d * (k - 1) - 1) // s + 1
+            for extent, k, d, p, s in zip(
+                (height, width), self.kernel, self.dilation, self.padding, self.stride, strict=True
+            )
+        )
 
 
 @operator("im2col")
@@ -364,23 +516,38 @@ def _im2col(b: Builder, a: Arguments) -> Tensor:
     if x.rank != 4:
         raise UnmappedError(f"patches of a tensor with {x.rank} axes")
     channels, height, width = x.shape
-    h, w = _patch(a, height, width)
-    y = shape.reshape(b, x, (channels, height // h, h, width // w, w))
-    y = shape.permute(b, y, [0, 1, 3, 5, 2, 4])
-    return shape.reshape(b, y, (channels * h * w, height // h * (width // w)))
+    w = _Patches(a, height, width)
+    (h, v), (ph, pw) = w.kernel, w.padding
+    if ph or pw:
+        x = resize.pad(b, general.store(b, x) if x.flat is not None else x, [pw, pw, ph, ph])
+    area, row, one = general.strides_of(x.shape)
+    (dh, dw), (sh, sw), (rows, columns) = w.dilation, w.stride, w.count
+    extents, strides = (channels, h, v, rows, columns), (area, dh * row, dw * one, sh * row, sw * one)
+    y = general.strided(b, x, extents, strides)
+    return shape.reshape(b, y, (channels * h * v, rows * columns))
 
 
 @operator("col2im")
 def _col2im(b: Builder, a: Arguments) -> Tensor:
+    """Add patches, by a transposed convolution with the weights of an identity."""
     x = a.source
     height, width = a.pair("output_size")
-    h, w = _patch(a, height, width)
-    if x.rank != 3 or x.shape[1] != height // h * (width // w):
+    w = _Patches(a, height, width)
+    h, v = w.kernel
+    if x.rank != 3 or x.shape[1] != math.prod(w.count) or x.shape[0] % (h * v):
         raise UnmappedError(f"patches of a tensor of shape {x.shape}")
-    channels = x.shape[0] // (h * w)
-    y = shape.reshape(b, x, (channels, h, w, height // h, width // w))
-    y = shape.permute(b, y, [0, 1, 4, 2, 5, 3])
-    return shape.reshape(b, y, (channels, height, width))
+    channels = x.shape[0] // (h * v)
+    y = general.channels_second(b, shape.reshape(b, x, (channels * h * v, *w.count)))
+    weight = np.tile(np.eye(h * v, dtype=np.float32), (channels, 1)).reshape(channels * h * v, 1, h, v)
+    more = tuple(
+        extent - ((n - 1) * s - 2 * p + d * (k - 1) + 1)
+        for extent, n, s, p, d, k in zip(
+            (height, width), w.count, w.stride, w.padding, w.dilation, w.kernel, strict=True
+        )
+    )
+    return convolution.conv_transpose2d(
+        b, y, weight, None, w.stride, w.padding, (more[0], more[1]), channels, w.dilation
+    )
 
 
 @operator("repeat_interleave")

@@ -107,38 +107,19 @@ kernel void gather_columns(texture2d_array<float, access::read> x [[texture(0)]]
                            constant uint* indices [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
     y.write(x.read(uint2(indices[gid.x], gid.y), gid.z), gid.xy, gid.z);
 }
-
-kernel void elementwise(texture2d_array<float, access::read> x [[texture(0)]],
-                        texture2d_array<float, access::write> y [[texture(1)]],
-                        constant uint& kind [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
-    float4 v = x.read(gid.xy, gid.z);
-    switch (kind) {
-        case 0: v = sin(v); break;
-        case 1: v = cos(v); break;
-        case 2: v = floor(v); break;
-        case 3: v = ceil(v); break;
-        case 4: v = rint(v); break;
-        case 5: v = trunc(v); break;
-        case 6: v = sign(v); break;
-        default: break;
-    }
-    y.write(v, gid.xy, gid.z);
-}
 """
-
-ELEMENTWISE = ("sin", "cos", "floor", "ceil", "round", "trunc", "sign")
 
 
 @functools.cache
-def function(name: str) -> Any:
-    """Return a function of `SOURCE`, compiled for the default device.
+def function(name: str, source: str = SOURCE) -> Any:
+    """Return a function of a source, compiled for the default device, with IEEE arithmetic.
 
     UnmappedError if it cannot be compiled: there is no compiler.
     """
     from ...metal import MetalFunction
 
     try:
-        return MetalFunction(SOURCE, name)
+        return MetalFunction(source, name, fast_math=source is SOURCE)
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UnmappedError(f"a Metal function, which cannot be compiled: {error}") from error
 
@@ -335,6 +316,18 @@ def constant(builder: Builder, like: Tensor, values: NDArray[Any]) -> Tensor:
     return _with_axes(_call(builder, "constants", image, like, values=table, count=image[2]), values.shape)
 
 
+def matrices(builder: Builder, constant_: Any, like: Tensor) -> Tensor:
+    """Return constant matrices for a product with `like`; those with as many axes have one for the batch."""
+    array = np.asarray(constant_, np.float32)
+    if array.ndim == like.rank:
+        if len(array) != 1:
+            raise UnmappedError(f"a product with a constant of shape {array.shape}, of its own for each image")
+        array = array[0]
+    if array.ndim < 2:
+        raise UnmappedError(f"a product with a constant of shape {array.shape}")
+    return constant(builder, like, array)
+
+
 def matmul(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
     """Same as torch.matmul of two computed tensors of two or more axes after the batch."""
     if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
@@ -392,17 +385,18 @@ def attention(
     return matmul(builder, builder.add("SoftMax", scores), value)
 
 
-def binary(builder: Builder, compute: Callable[..., Tensor], a: Any, b: Any, **options: Any) -> Tensor:
-    """Apply a function of two operands of any axes, with NumPy's broadcasting. Arrays are without the batch."""
-    like = a if isinstance(a, Tensor) else b
-    shapes = [x.shape if isinstance(x, Tensor) else np.shape(x) for x in (a, b)]
+def binary(builder: Builder, compute: Callable[..., Tensor], *operands: Any, **options: Any) -> Tensor:
+    """Apply a function of operands of any axes, with NumPy's broadcasting. Arrays are without the batch."""
+    like = next(x for x in operands if isinstance(x, Tensor))
+    shapes = [x.shape if isinstance(x, Tensor) else np.shape(x) for x in operands]
     try:
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
-        raise UnmappedError(f"shapes {shapes[0]} and {shapes[1]} behind the batch do not broadcast") from None
-    operands = []
-    for x, own in zip((a, b), shapes, strict=True):
-        own = (1,) * (len(shape) - len(own)) + tuple(own)
+        text = " and ".join(map(str, shapes))
+        raise UnmappedError(f"shapes {text} behind the batch do not broadcast") from None
+    stored = []
+    for x, extents in zip(operands, shapes, strict=True):
+        own = (1,) * (len(shape) - len(extents)) + tuple(extents)
         if not isinstance(x, Tensor):
             x = constant(builder, like, np.asarray(x, np.float32).reshape(own))
         elif x.shape != own:
@@ -411,8 +405,8 @@ def binary(builder: Builder, compute: Callable[..., Tensor], a: Any, b: Any, **o
         groups = [(own[:-2], shape[:-2]), (own[-2:-1], shape[-2:-1]), (own[-1:], shape[-1:])]
         fits = all(tuple(one) == tuple(other) or math.prod(one) == 1 for one, other in groups)
         x = store(builder, x, image_of(own)) if fits else broadcast(builder, x, shape, as_matrices=True)
-        operands.append(replace(x, axes="NHWC", flat=None))
-    return _with_axes(compute(builder, *operands, **options), shape)
+        stored.append(replace(x, axes="NHWC", flat=None))
+    return _with_axes(compute(builder, *stored, **options), shape)
 
 
 def with_last(builder: Builder, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int]]:
@@ -437,13 +431,6 @@ def around(builder: Builder, x: Tensor, place: int) -> Tensor:
     before, after = math.prod(shape[:place]), math.prod(shape[place + 1 :])
     y = store(builder, reshape(x, (before, shape[place], after)), (before, shape[place], after))
     return replace(y, axes="NHWC", flat=None)
-
-
-def elementwise(builder: Builder, x: Tensor, kind: str) -> Tensor:
-    """Return a function of each value, one of `ELEMENTWISE`."""
-    builder.fix_unless_constant(x)
-    y = _call(builder, "elementwise", (x.height, x.width, x.channels), x, kind=ELEMENTWISE.index(kind))
-    return replace(y, axes=x.axes, flat=x.flat)
 
 
 def gather(builder: Builder, x: Tensor, place: int, indices: NDArray[Any]) -> Tensor:

@@ -11,13 +11,13 @@ import numpy as np
 
 from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
-from . import arithmetic, reduction
+from . import arithmetic, reduction, sampling
 
 Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
 Sides: TypeAlias = "tuple[tuple[int, int], tuple[int, int]]"
 
-CELL_LIMIT = 400  # max areas of an adaptive pooling that are pooled one by one
+CELL_LIMIT = 400  # max areas of an adaptive pooling that are pooled one by one, by MPS's kernels
 
 
 def window_axes(tensor: Tensor, what: str) -> str:
@@ -316,14 +316,10 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
     if counts[0] % tensor.height == 0 and counts[1] % tensor.width == 0:
         factors = counts[0] // tensor.height, counts[1] // tensor.width
         return builder.add("UpsamplingNearest", tensor, scale_factor=factors, height=counts[0], width=counts[1])
-    if counts[0] * counts[1] > CELL_LIMIT:
-        raise UnmappedError(f"{what} from {tensor.height} x {tensor.width} to {counts[0]} x {counts[1]} pixels")
-    channels = counts[0] * counts[1] * tensor.channels
-    if channels > CHANNEL_LIMIT:
-        raise UnmappedError(
-            f"{what} from {tensor.height} x {tensor.width} to {counts[0]} x {counts[1]} pixels of {tensor.channels}"
-            f" channels, which would need {channels} channels side by side, more than the maximum ({CHANNEL_LIMIT})"
-        )
+    if counts[0] * counts[1] > CELL_LIMIT or counts[0] * counts[1] * tensor.channels > CHANNEL_LIMIT:
+        mean = kind == "Mean"
+        tables = {"H": sampling.Table.of_areas(rows, mean=mean), "W": sampling.Table.of_areas(columns, mean=mean)}
+        return sampling.windows(builder, tensor, tables)
     return _by_cells(builder, tensor, kind, rows, columns)
 
 

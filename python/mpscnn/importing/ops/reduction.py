@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..builder import Builder, Tensor, UnmappedError
-from . import arithmetic, general
+from . import arithmetic, general, ordering
 
 KERNEL = {"W": "ReduceRow", "H": "ReduceColumn", "C": "ReduceFeatureChannels"}
 EXTENT = {"W": "width", "H": "height", "C": "channels"}
@@ -108,6 +108,12 @@ def norm(
 
 def logsumexp(builder: Builder, tensor: Tensor, dim: int | Iterable[int], keepdim: bool = False) -> Tensor:
     """Return log(sum(exp(x))) over some axes, without overflow."""
+    if tensor.flat is not None:
+        dims = _dims(tensor, dim)
+        last, _ = general.with_last(builder, tensor, dims)
+        left = [1 if d in dims else e for d, e in enumerate(tensor.shape, 1) if keepdim or d not in dims]
+        image = replace(last, axes="NHWC", flat=None)
+        return general.reshape(logsumexp(builder, image, 3, True), left)
     maximum = amax(builder, tensor, dim, True)
     total = sum(builder, arithmetic.exp(builder, arithmetic.subtract(builder, tensor, maximum)), dim, True)
     result = arithmetic.add(builder, arithmetic.log(builder, total), maximum)
@@ -116,9 +122,12 @@ def logsumexp(builder: Builder, tensor: Tensor, dim: int | Iterable[int], keepdi
 
 def _argument(builder: Builder, tensor: Tensor, dim: int, keepdim: bool, kind: str) -> Tensor:
     dims = _dims(tensor, dim)
-    axes = axes_of(tensor, dims).replace("H", "H" * (tensor.height > 1)).replace("W", "W" * (tensor.width > 1))
+    try:
+        axes = axes_of(tensor, dims).replace("H", "H" * (tensor.height > 1)).replace("W", "W" * (tensor.width > 1))
+    except UnmappedError:
+        axes = "another"
     if axes not in ("C", ""):
-        raise UnmappedError(f"the place of an extreme value along {axes}: only channels are looked through")
+        return ordering.argument(builder, tensor, dims[0], keepdim, kind == "Max")
     result = builder.add(f"ReduceFeatureChannelsArgument{kind}", tensor, channels=1)
     if axes == "" and tensor.channels > 1:
         raise UnmappedError("the place of an extreme value along an axis of extent 1")
@@ -155,8 +164,15 @@ def softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tenso
 def log_softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tensor:
     """Return x - log(sum(exp(x))) along some axes."""
     dims = _dims(tensor, dim)
-    if _of_channels(tensor, dims):
+    try:
+        of_channels = _of_channels(tensor, dims)
+    except UnmappedError:
+        of_channels = False
+    if of_channels:
         return builder.add("LogSoftMax", tensor)
+    if tensor.flat is not None:
+        last, order = general.with_last(builder, tensor, dims)
+        return general.restored(builder, builder.add("LogSoftMax", last), tensor.shape, order)
     lowered = arithmetic.subtract(builder, tensor, amax(builder, tensor, dims, True))
     total = sum(builder, arithmetic.exp(builder, lowered), dims, True)
     return arithmetic.subtract(builder, lowered, arithmetic.log(builder, total))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nearest and bilinear resizing, padding, and pixel shuffles."""
+"""Nearest, bilinear and bicubic resizing, padding, and pixel shuffles."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
+from . import sampling, shape
 from .arithmetic import WEIGHTS_LIMIT
 from .pooling import window_axes
 
 EXTENT = {"H": "height", "W": "width", "C": "channels"}
 RESULT_LIMIT = 1 << 20  # max pixels along an axis
-PARTS_LIMIT = 4096  # max channels of the image in which rows or columns are gathered
+PARTS_LIMIT = 4096  # max channels of the image in which rows or columns are gathered by MPS's kernels
 
 _Positions: TypeAlias = "Callable[[NDArray[Any], float, int, int], NDArray[Any]]"
 
@@ -89,20 +91,29 @@ def resize(
     mode: str = "nearest",
     coordinates: str = "half_pixel",
     rounding: str = "round_prefer_floor",
+    cubic_coefficient: float = -0.75,
+    antialias: bool = False,
+    exclude_outside: bool = False,
 ) -> Tensor:
     """Resize height and width, or one of them, to `size` or by `scale`, given in the order of the tensor's axes.
 
     Parameters
     ----------
     mode : str
-        "nearest" or "linear".
+        "nearest", "linear" or "cubic".
     coordinates : str
         One of `COORDINATES`.
     rounding : str
         One of `ROUNDING`; for "nearest" only.
+    cubic_coefficient : float
+        That of Keys's kernel.
+    antialias : bool
+        Along axes that become shorter, the kernel is as wide as a pixel of the result.
+    exclude_outside : bool
+        Pixels outside of the source have no weight; otherwise they are those of the edge.
     """
     axes = window_axes(tensor, "a resize")
-    if coordinates not in COORDINATES or rounding not in ROUNDING or mode not in ("nearest", "linear"):
+    if coordinates not in COORDINATES or rounding not in ROUNDING or mode not in ("nearest", "linear", "cubic"):
         raise UnmappedError(f"a resize with {mode}, {coordinates}, {rounding}")
     found = {"H": Axis(tensor.height, tensor.height, 1.0, True), "W": Axis(tensor.width, tensor.width, 1.0, True)}
     for i, axis in enumerate(axes):
@@ -117,7 +128,41 @@ def resize(
         return tensor
     if mode == "nearest":
         return _nearest(builder, tensor, rows, columns, coordinates, rounding)
+    smaller = any(axis.scale < 1 for axis in (rows, columns))
+    if mode == "cubic" or exclude_outside or (antialias and smaller):
+        return _weighted(builder, tensor, found, mode, coordinates, cubic_coefficient, antialias, exclude_outside)
     return _linear(builder, tensor, rows, columns, coordinates)
+
+
+def _weighted(
+    builder: Builder,
+    tensor: Tensor,
+    axes: dict[str, Axis],
+    mode: str,
+    coordinates: str,
+    coefficient: float,
+    antialias: bool,
+    exclude_outside: bool,
+) -> Tensor:
+    """Resize by weighted sums of columns, and then of rows."""
+    if antialias and coordinates != "half_pixel":
+        raise UnmappedError(f"antialias with coordinates {coordinates}")
+    reach = 2 if mode == "cubic" else 1
+    kernel: Callable[..., NDArray[np.float64]] = sampling.triangle
+    if mode == "cubic":
+        kernel = functools.partial(sampling.cubic, a=coefficient)
+    tables = {}
+    for name, axis in axes.items():
+        if axis.scale == 1 and axis.source == axis.result:
+            continue
+        if antialias and axis.scale < 1:
+            tables[name] = sampling.antialias_table(axis.source, axis.result, 1 / axis.scale, kernel, reach)
+            continue
+        positions = COORDINATES[coordinates](
+            np.arange(axis.result, dtype=np.float64), axis.scale, axis.source, axis.result
+        )
+        tables[name] = sampling.interpolation_table(positions, axis.source, kernel, reach, exclude_outside)
+    return sampling.windows(builder, tensor, tables)
 
 
 # ---- nearest
@@ -196,17 +241,15 @@ def _depthwise(
 def _gathered(builder: Builder, tensor: Tensor, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Tensor:
     """Gather rows and columns by index: slice each, concatenate them as channels, and reshape channels to pixels."""
     for axis, wanted in (("W", columns), ("H", rows)):
-        extent = tensor.extent(axis)
-        if np.array_equal(wanted, np.arange(extent)):
+        if np.array_equal(wanted, np.arange(tensor.extent(axis))):
             continue
         # Columns become channels of each row; rows become channels of a single pixel.
         each = tensor.channels if axis == "W" else tensor.width * tensor.channels
-        if each * len(wanted) > PARTS_LIMIT:
-            raise UnmappedError(
-                f"a resize of {extent} to {len(wanted)} pixels, which repeats pixels by no whole number"
-                f" (parts of {each * len(wanted)} channels are more than {PARTS_LIMIT})"
-            )
         builder.fix_unless_constant(tensor)
+        if each * len(wanted) > PARTS_LIMIT:
+            areas = [(int(index), int(index) + 1) for index in wanted]
+            tensor = sampling.windows(builder, tensor, {axis: sampling.Table.of_areas(areas, mean=True)})
+            continue
         parts: dict[int, Tensor] = {}
         for index in sorted(set(wanted.tolist())):
             if axis == "W":
@@ -324,9 +367,9 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:
-    """Same as torch.nn.functional.interpolate, for "nearest", "nearest-exact", "linear" and "bilinear"."""
+    """Same as torch.nn.functional.interpolate: "nearest", "nearest-exact", "linear", "bilinear", "bicubic"."""
     axes = window_axes(tensor, "an interpolation")
-    if mode not in ("nearest", "nearest-exact", "linear", "bilinear"):
+    if mode not in ("nearest", "nearest-exact", "linear", "bilinear", "bicubic"):
         raise UnmappedError(f'interpolation "{mode}"')
     if (size is None) == (scale_factor is None):
         raise UnmappedError(f"an interpolation with size {size} and scale_factor {scale_factor}")
@@ -342,14 +385,6 @@ def interpolate(
             scales = None
     if len(sizes or scales or ()) != len(axes):
         raise UnmappedError(f"an interpolation to {size or scale_factor} of {len(axes)} axes")
-    if antialias:
-        smaller = (
-            [s < 1 for s in scales]
-            if scales
-            else [s < tensor.extent(a) for a, s in zip(axes, sizes or (), strict=True)]
-        )
-        if any(smaller):
-            raise UnmappedError("an interpolation with antialias")
     if mode.startswith("nearest"):
         exact = mode == "nearest-exact"
         coordinates, rounding = ("tf_half_pixel_for_nn" if exact else "asymmetric"), "floor"
@@ -357,7 +392,16 @@ def interpolate(
             builder, tensor, size=sizes, scale=scales, mode="nearest", coordinates=coordinates, rounding=rounding
         )
     coordinates = "align_corners" if align_corners else "half_pixel"
-    return resize(builder, tensor, size=sizes, scale=scales, mode="linear", coordinates=coordinates)
+    return resize(
+        builder,
+        tensor,
+        size=sizes,
+        scale=scales,
+        mode="cubic" if mode == "bicubic" else "linear",
+        coordinates=coordinates,
+        cubic_coefficient=-0.5 if antialias else -0.75,
+        antialias=antialias,
+    )
 
 
 # ---- padding
@@ -366,7 +410,9 @@ def interpolate(
 def pad(
     builder: Builder, tensor: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """Same as torch.nn.functional.pad: (before, after) of the last axis first; "constant", "reflect" or "replicate".
+    """Same as torch.nn.functional.pad: (before, after) of the last axis first.
+
+    `mode`: "constant", "reflect", "replicate" or "circular".
 
     Negative numbers crop.
     """
@@ -374,6 +420,8 @@ def pad(
         raise UnmappedError(f"padding {tuple(pad)} of a tensor of {tensor.rank} axes")
     if not any(pad):
         return tensor
+    if mode in ("circular", "wrap"):
+        return _circular(builder, tensor, pad)
     pads = {"H": (0, 0), "W": (0, 0), "C": (0, 0)}
     for i in range(len(pad) // 2):
         pair = int(pad[2 * i]), int(pad[2 * i + 1])
@@ -405,6 +453,20 @@ def pad(
         arguments["value"] = float(value)
     extents = {EXTENT[axis]: tensor.extent(axis) + sum(more[axis]) for axis in "HWC"}
     return builder.add("Pad", tensor, **extents, **arguments)
+
+
+def _circular(builder: Builder, tensor: Tensor, pad: Sequence[int]) -> Tensor:
+    for i, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
+        if before == after == 0:
+            continue
+        dim = tensor.rank - 1 - i
+        extent = tensor.shape[dim - 1] if dim else 0
+        if not 0 <= min(before, after) <= max(before, after) <= extent:
+            raise UnmappedError(f"circular padding {before, after} of {extent}")
+        parts = [shape.narrow(builder, tensor, dim, extent - before, before)] if before else []
+        parts += [tensor, *([shape.narrow(builder, tensor, dim, 0, after)] if after else [])]
+        tensor = shape.cat(builder, parts, dim)
+    return tensor
 
 
 def _cropped(builder: Builder, tensor: Tensor, cuts: dict[str, tuple[int, int]]) -> Tensor:

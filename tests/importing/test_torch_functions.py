@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that are Metal functions: choices, comparisons, rounding, orders, samples, replaced parts; in float64."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from test_torch_tokens import X, check, constant
+from torch import nn
+from torch_support import Function
+
+import mpscnn
+
+
+def unary(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    inside, beyond = torch.tanh(x) * 0.99, x.abs() + 1.5
+    return (
+        *(f(x) for f in (torch.sin, torch.cos, torch.atan, torch.sinh, torch.cosh, torch.asinh, torch.sgn)),
+        *(f(inside) for f in (torch.tan, torch.asin, torch.acos, torch.atanh)),
+        *(f(beyond) for f in (torch.acosh, torch.log2, torch.log10, torch.log1p)),
+        *(f(x) for f in (torch.erf, torch.erfc, torch.expm1, torch.exp2, torch.frac)),
+        torch.erf(x * 1e-3) * 1e3,
+        torch.expm1(x * 1e-4) * 1e4,
+        torch.log1p(x.abs() * 1e-4) * 1e4,
+    )
+
+
+def comparisons(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = torch.round(x)
+    z = y.flip(3)
+    found = [y > z, y >= z, y < z, y <= z, y == z, y != z, y > 0, y > 0, y == y.amax(1, keepdim=True)]
+    found += [(y > 0) & (z > 0), (y > 0) | (z > 0), (y > 0) ^ (z > 0), ~(y > 0), torch.logical_not(y)]
+    found += [(y > 1).any(1), (y > -1).all(3), (y > 1).any(1, keepdim=True) & (y > 0)]
+    return tuple(one.to(x.dtype) for one in found)
+
+
+def choices(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        torch.where(x > 0.1, x, x * 0.5 - 1),
+        torch.where(x > x.mean(1, keepdim=True), x.exp(), torch.zeros((), dtype=x.dtype)),
+        torch.where(constant(6, 8) > 0, x, x.flip(1)),
+        torch.where(x > 0, constant(4, 1, 1).to(x), constant(8).to(x)),
+        x.masked_fill(x > 0.5, -1.0),
+        (x @ x.mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -1e9),
+        torch.where(x.mean((2, 3), keepdim=True) > 0, x, -x),
+        F.threshold(x, 0.2, -1.0) + F.hardshrink(x),
+        torch.tril(x) + torch.triu(x, 2),
+        torch.clamp(x, x - 1, x.flip(1) + 1),
+        torch.maximum(x, x.mean(1, keepdim=True)) + torch.minimum(x, constant(8).to(x)),
+        torch.maximum(x.view(len(x), 2, 2, 6, 8), x.view(len(x), 2, 2, 6, 8).flip(4)),
+    )
+
+
+def arithmetic(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 5
+    return (
+        torch.atan2(x, x.flip(2) + 3),
+        *(f(y, 1.5) for f in (torch.fmod, torch.remainder)),
+        torch.remainder(y, torch.where(x > 0, 2.0, -2.0)),
+        *(torch.div(y, 2, rounding_mode=mode) for mode in ("floor", "trunc")),
+        y // (x.flip(1).sign() * 1.5),
+        (x.abs() + 0.1) ** x.flip(1),
+        (x.abs() + 0.1) ** torch.tensor([1.0, 2.0, 0.5, 3.0]).view(1, 4, 1, 1).to(x),
+        torch.copysign(x.exp(), x),
+        (x * 3).long().to(x.dtype),
+        ((x * 3).int() * 2 + 1).to(x.dtype) + (x > 0).long().to(x.dtype),
+        (x.argmax(1) // 2 + x.argmax(1) % 3).to(x.dtype),
+        torch.heaviside(x, torch.tensor(0.5, dtype=x.dtype)),
+    )
+
+
+def orders(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    values, places = torch.topk(x.flatten(2), 5, -1)
+    tokens = x.flatten(2)
+    best = torch.topk(tokens[:, :1], 5, -1)[1]
+    return (
+        values,
+        places.to(x.dtype),
+        torch.topk(x, 3, 2, largest=False)[0],
+        torch.sort(x, 3)[0],
+        torch.sort(x, 1, descending=True)[1].to(x.dtype),
+        torch.argsort(x, 3).to(x.dtype),
+        torch.gather(tokens, 2, best.expand(-1, 4, -1)),
+        torch.gather(x, 3, x.argmax(1, keepdim=True)[..., :5].expand(-1, 4, -1, -1)),
+        torch.cumsum(x, 2) + torch.cumsum(x, 1),
+        torch.cumprod(x, 3),
+        x.prod(1) + x.prod(1, keepdim=True).squeeze(1),
+        x.argmax(2).to(x.dtype) + x.argmin(2).to(x.dtype),
+        x.flatten(1).argmax(1).to(x.dtype),
+        F.one_hot(x.argmax(1), 4).to(x.dtype),
+        x.view(len(x), 2, 2, 6, 8).max(2)[0],
+        x.view(len(x), 2, 2, 6, 8).log_softmax(2),
+        x.view(len(x), 2, 2, 6, 8).logsumexp(2),
+    )
+
+
+def sampled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows, columns = torch.linspace(-1, 1, 5, dtype=x.dtype), torch.linspace(-0.9, 1.1, 7, dtype=x.dtype)
+    same = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).expand(len(x), 5, 7, 2)
+    moved = torch.tanh(x[:, :2] * 1.5).permute(0, 2, 3, 1) * 1.7
+    found = [F.grid_sample(x, same, align_corners=False)]
+    for mode, padding in itertools.product(("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")):
+        found.append(F.grid_sample(x, moved, mode, padding, align_corners=(mode == "bicubic") == (padding == "border")))
+    return tuple(found)
+
+
+def resized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        F.interpolate(x, scale_factor=2, mode="bicubic"),
+        F.interpolate(x, scale_factor=1.7, mode="bicubic"),
+        F.interpolate(x, size=(9, 5), mode="bicubic", align_corners=True),
+        F.interpolate(x, size=(3, 5), mode="bicubic", antialias=True),
+        F.interpolate(x, size=(3, 5), mode="bilinear", antialias=True),
+        F.interpolate(x, size=(9, 5), mode="bilinear", antialias=True),
+        F.pad(x, (1, 2, 2, 1), mode="circular"),
+        F.avg_pool2d(x, 2, 3, 0, ceil_mode=True),
+        F.avg_pool2d(x, (3, 5), (2, 3), (1, 2), ceil_mode=True, divisor_override=3),
+        F.local_response_norm(x, 2, 1e-2, 0.5, 2.0),
+    )
+
+
+def replaced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.clone()
+    y[:, 1:3] = x[:, 1:3] * 2 + 1
+    y[..., ::2] = y[..., ::2].sigmoid()
+    larger = torch.zeros(len(x), 8, 6, 8, dtype=x.dtype)
+    larger[:, 2:6] = x
+    filled, masked = x.clone(), x.clone()
+    filled[:, :, torch.tensor([1, 3])] = 0.5
+    masked[:, torch.tensor([True, False, True, False])] = 0.5
+    return (
+        y,
+        larger,
+        filled,
+        masked,
+        torch.select_scatter(x, x[:, 0] * 2, 1, 2),
+        torch.diagonal(x, 1, 2, 3),
+        torch.rot90(x, 1, (2, 3)),
+        torch.rot90(x, 3, (1, 3)),
+    )
+
+
+def patches(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        F.unfold(x, 3, padding=1),
+        F.unfold(x, (3, 2), dilation=(2, 1), stride=(1, 2)),
+        F.fold(F.unfold(x, 3, padding=1, stride=2), (6, 8), 3, padding=1, stride=2),
+        x.unfold(2, 3, 2).unfold(3, 4, 2).mean((4, 5)),
+    )
+
+
+def einsums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        torch.einsum("bchw->bhwc", x),
+        torch.einsum("bchw->bc", x),
+        torch.einsum("bchw,bdhw->bcd", x, x * 2),
+        torch.einsum("bchw,bcvw,bchv->bcw", x, x * 0.5, x @ x.mT),
+        torch.einsum("bchw,bd->bcd", x, x.mean((2, 3))),
+    )
+
+
+GROUPS: list[Callable[[torch.Tensor], Any]] = [
+    *(unary, comparisons, choices, arithmetic, orders, sampled, resized, replaced, patches, einsums),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", GROUPS)
+def test_function(function: Callable[[torch.Tensor], Any]) -> None:
+    check(Function(function), X, free_size=False)
+
+
+def test_elementwise_functions_leave_sizes_free() -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y = torch.where(x > x.mean(1, keepdim=True), torch.erf(x), constant(4, 1, 1).to(x))
+        return torch.maximum(y, y.mean((2, 3), keepdim=True)) + torch.floor(x)
+
+    net = check(Function(body), X)
+    assert next(iter(net.inputs.values())).fixed_by == ""
+    x = torch.randn(2, 4, 9, 5)
+    np.testing.assert_allclose(net(x), body(x).numpy(), atol=1e-6)
+
+
+SPECIAL = torch.tensor([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e30, -1e-30, 0.5, 1.5, 2.5])
+
+
+def special(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (
+        *(f(x) for f in (torch.erf, torch.erfc, torch.expm1, torch.floor, torch.round, torch.trunc, torch.exp2)),
+        torch.log1p(x.abs()),
+        *((one).to(x.dtype) for one in (x > y, x <= y, x == y, x != y, torch.isnan(x), torch.isinf(x), x.bool())),
+        torch.where(x > 0, x, y),
+        torch.maximum(x, y[:, :1]),
+        torch.minimum(x[:, 6:7], y),
+        torch.nan_to_num(x, 2.0),
+        torch.sort(x, 1)[0],
+        torch.sort(x, 1, descending=True)[0],
+    )
+
+
+def test_special_values() -> None:
+    """NaN, infinities and signed zeros are as in PyTorch's float32."""
+    module = Function(special).eval()
+    x = torch.stack([SPECIAL, SPECIAL.flip(0)])
+    y = x.roll(1, 1)
+    net = mpscnn.load(module, input_shapes=[(1, 12), (1, 12)])
+    for ours, theirs in zip(net(x, y), module(x, y), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), rtol=3e-7, atol=1.5e-7)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("avg", (13, 9)), ("max", (13, 9)), ("avg", (50, 30))])
+def test_adaptive_pooling_to_many_areas(kind: str, size: tuple[int, int]) -> None:
+    """Areas that differ, more than are pooled one by one."""
+    pool = nn.AdaptiveAvgPool2d(size) if kind == "avg" else nn.AdaptiveMaxPool2d(size)
+    check(nn.Sequential(nn.Conv2d(3, 600, 1), pool), (3, 61, 47))
+
+
+def test_nearest_to_a_size_that_repeats_unevenly() -> None:
+    check(nn.Upsample(size=(75, 101)), (64, 32, 47))
+
+
+def test_sampled_at_what_a_layer_computes() -> None:
+    """A spatial transformer."""
+
+    class Transformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flow = nn.Conv2d(3, 2, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows, columns = (torch.linspace(-1, 1, n, dtype=x.dtype) for n in x.shape[2:])
+            grid = torch.stack(torch.meshgrid(rows, columns, indexing="ij")[::-1], -1)
+            return F.grid_sample(x, grid + self.flow(x).permute(0, 2, 3, 1) * 0.1, align_corners=True)
+
+    torch.manual_seed(0)
+    check(Transformer(), (3, 24, 32))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda x: torch.topk(x, 1, 0)[0], "images of the batch"),
+        (lambda x: x[:, :, x[0, 0, :, 0].argsort()], "batch|computed|indices"),
+        (lambda x: torch.topk(x.repeat(1, 1, 60, 40).flatten(2), 4, 2)[0], "115200 channels, more than the maximum"),
+        (lambda x: torch.sort(x.repeat(1, 512, 60, 1), 1)[0], "comparisons are more than the maximum"),
+    ],
+)
+def test_refused(body: Callable[[torch.Tensor], torch.Tensor], reason: str) -> None:
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=reason):
+        mpscnn.load(Function(body), input_shapes=(1, *X), options={"free_size": False})
+
+
+def test_rows_at_indices_keep_their_order() -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y[:, torch.tensor([2, 0])] = x[:, 1:3] * 3
+        return y
+
+    x = torch.arange(2 * 192.0).view(2, *X)
+    ours = mpscnn.load(Function(body), input_shapes=(1, *X))(x)
+    np.testing.assert_array_equal(ours, body(x).numpy())
