@@ -15,8 +15,8 @@ batch normalization. Each network runs in a process of its own, with limits of t
     refused      the import raised an error of mpscnn; the reason is its text
     hanging      the time limit was reached
     failed       another exception, or the memory limit: a defect of mpscnn
-    unavailable  the library or PyTorch cannot make or run it, or rounding alone makes the result differ: PyTorch's float32
-                 is not right, or float64 is not if each weight changes by a rounding of float32. Not counted
+    unavailable  the library or PyTorch cannot make or run it, or rounding alone makes the result differ: PyTorch's
+                 float32 is not right, or float64 is not if each weight changes by a rounding of float32. Not counted
 """
 
 from __future__ import annotations

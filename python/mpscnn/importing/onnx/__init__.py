@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import functions
-from . import elementwise, layers, normalization, resizing, shaping  # noqa: F401  (they fill the table)
+from . import elementwise, layers, normalization, quantization, resizing, shaping  # noqa: F401  (they fill the table)
 from .reading import Source
 from .table import OPERATORS
 from .walk import Walk
@@ -69,7 +69,7 @@ def read(
 
     Source
     ------
-    https://onnx.ai/onnx/operators/, versions 7 to the newest of the package onnx.
+    https://onnx.ai/onnx/operators/, versions 6 to the newest of the package onnx.
 
     Examples
     --------

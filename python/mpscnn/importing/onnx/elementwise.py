@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise ONNX operators, and reductions."""
+"""Elementwise ONNX operators, reductions, and orders along an axis."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation, arithmetic, reduction
+from ..ops import activation, arithmetic, elementwise, general, ordering, reduction, shape
 from .node import Call, Value
 from .table import OPERATORS, operator, unary
 
@@ -29,6 +30,10 @@ unary("Neg", arithmetic.neg)
 unary("Sqrt", arithmetic.sqrt)
 unary("Reciprocal", arithmetic.reciprocal)
 unary("Elu", activation.elu, alpha=1.0)
+for _name in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"):
+    unary(_name, functools.partial(elementwise.unary, kind=_name.lower()))
+for _name in ("Erf", "Floor", "Ceil", "Round", "Sign", "Not", "IsNaN"):
+    unary(_name, functools.partial(elementwise.unary, kind=_name.lower()))
 
 
 @operator("LeakyRelu")
@@ -68,16 +73,31 @@ def _swish(call: Call) -> Value:
 def _thresholded_relu(call: Call) -> Value:
     alpha = call.real("alpha", 1.0)
     if alpha != 0:
-        raise UnmappedError(f"a jump from 0 to {alpha}")
+        return elementwise.threshold(call.builder, call.tensor(), alpha, 0.0)
     return activation.relu(call.builder, call.tensor())
 
 
 @operator("Shrink")
 def _shrink(call: Call) -> Value:
+    b, x = call.builder, call.tensor()
     bias, lambd = call.real("bias", 0.0), call.real("lambd", 0.5)
-    if bias != lambd:
-        raise UnmappedError(f"a jump from 0 to {lambd - bias}")
-    return activation.softshrink(call.builder, call.tensor(), lambd)
+    if bias == lambd:
+        return activation.softshrink(b, x, lambd)
+    y = elementwise.binary(b, x, lambd, "hardshrink")
+    if bias == 0:
+        return y
+    sign = elementwise.unary(b, y, "sign")
+    return arithmetic.subtract(b, y, arithmetic.multiply(b, sign, bias))
+
+
+@operator("IsInf")
+def _is_inf(call: Call) -> Value:
+    b, x = call.builder, call.tensor()
+    signs = [(call.integer("detect_positive", 1), np.inf), (call.integer("detect_negative", 1), -np.inf)]
+    wanted = [number for detected, number in signs if detected]
+    if len(wanted) == 2:
+        return elementwise.unary(b, x, "isinf")
+    return elementwise.binary(b, x, wanted[0], "eq") if wanted else elementwise.binary(b, x, x, "gt")
 
 
 @operator("Clip")
@@ -98,14 +118,37 @@ def _clip(call: Call) -> Value:
 
 
 def _binary(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
-    return lambda call: function(call.builder, call.operand(0), call.operand(1))
+    return lambda call: elementwise.of_several(call.builder, function, call.operand(0), call.operand(1))
+
+
+def _of_kind(kind: str) -> Callable[[Call], Value]:
+    return lambda call: elementwise.binary(call.builder, call.operand(0), call.operand(1), kind)
 
 
 OPERATORS["Add"] = _binary(arithmetic.add)
 OPERATORS["Sub"] = _binary(arithmetic.subtract)
 OPERATORS["Mul"] = _binary(arithmetic.multiply)
 OPERATORS["Div"] = _binary(arithmetic.divide)
-OPERATORS["Pow"] = _binary(arithmetic.pow)
+OPERATORS["Pow"] = lambda call: elementwise.pow(call.builder, call.operand(0), call.operand(1))
+OPERATORS["Greater"] = _of_kind("gt")
+OPERATORS["GreaterOrEqual"] = _of_kind("ge")
+OPERATORS["Less"] = _of_kind("lt")
+OPERATORS["LessOrEqual"] = _of_kind("le")
+OPERATORS["Equal"] = _of_kind("eq")
+OPERATORS["And"] = _of_kind("and")
+OPERATORS["Or"] = _of_kind("or")
+OPERATORS["Xor"] = _of_kind("xor")
+
+
+@operator("Mod")
+def _mod(call: Call) -> Value:
+    kind = "fmod" if call.integer("fmod", 0) else "remainder"
+    return elementwise.binary(call.builder, call.operand(0), call.operand(1), kind)
+
+
+@operator("Where")
+def _where(call: Call) -> Value:
+    return elementwise.where(call.builder, call.operand(0), call.operand(1), call.operand(2))
 
 
 def _folded(call: Call, function: Callable[..., Tensor]) -> Tensor:
@@ -116,7 +159,7 @@ def _folded(call: Call, function: Callable[..., Tensor]) -> Tensor:
     if not isinstance(result, Tensor):
         raise UnmappedError("constants alone")
     for operand in operands[1:]:
-        result = function(call.builder, result, operand)
+        result = elementwise.of_several(call.builder, function, result, operand)
     return result
 
 
@@ -132,12 +175,12 @@ def _mean(call: Call) -> Value:
 
 @operator("Max")
 def _max(call: Call) -> Value:
-    return _folded(call, arithmetic.maximum)
+    return _folded(call, elementwise.maximum)
 
 
 @operator("Min")
 def _min(call: Call) -> Value:
-    return _folded(call, arithmetic.minimum)
+    return _folded(call, elementwise.minimum)
 
 
 # ---- reductions
@@ -196,6 +239,59 @@ def _argument(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
 
 OPERATORS["ArgMax"] = _argument(reduction.argmax)
 OPERATORS["ArgMin"] = _argument(reduction.argmin)
+
+
+@operator("ReduceProd")
+def _reduce_prod(call: Call) -> Value:
+    x = call.tensor()
+    dims = _dims(call, x) or []
+    for dim in sorted((d % x.rank for d in dims), reverse=True):
+        x = ordering.product(call.builder, x, dim, bool(call.integer("keepdims", 1)))
+    return x
+
+
+@operator("TopK")
+def _top_k(call: Call) -> list[Value]:
+    count = call.integer("k") if call.has("k") else int(call.array(1, "k").reshape(()))
+    wanted = (call.wanted[0], call.wanted[1] if len(call.wanted) > 1 else False)
+    x = call.tensor()
+    found = ordering.top(call.builder, x, count, call.integer("axis", -1), bool(call.integer("largest", 1)), wanted)
+    return [x if y is None else y for y in found]  # one that nothing reads
+
+
+def _accumulated(call: Call, product: bool) -> Value:
+    axis = int(call.array(1, "an axis").reshape(()))
+    exclusive, reverse = bool(call.integer("exclusive", 0)), bool(call.integer("reverse", 0))
+    return ordering.accumulated(
+        call.builder, call.tensor(), axis, product=product, exclusive=exclusive, reverse=reverse
+    )
+
+
+OPERATORS["CumSum"] = lambda call: _accumulated(call, False)
+OPERATORS["CumProd"] = lambda call: _accumulated(call, True)
+
+
+@operator("GatherElements")
+def _gather_elements(call: Call) -> Value:
+    x, indices = call.tensor(), call.operand(1)
+    if not isinstance(indices, Tensor):
+        indices = general.constant(call.builder, x, elementwise.of_image(indices, x.rank))
+    return ordering.pick(call.builder, x, call.integer("axis", 0), indices)
+
+
+@operator("OneHot")
+def _one_hot(call: Call) -> Value:
+    b, x = call.builder, call.tensor()
+    depth, values = int(call.array(1, "a depth").reshape(())), call.array(2, "values").ravel()
+    axis = call.integer("axis", -1)
+    if axis % (x.rank + 1) != x.rank:
+        raise UnmappedError(f"classes along axis {axis}, not the last")
+    if depth < 1 or values.size != 2:
+        raise InvalidModelError(f"{call.name}: a depth of {depth} and {values.size} values.")
+    numbers = np.arange(depth, dtype=np.float32)
+    x = elementwise.where(b, elementwise.binary(b, x, 0.0, "lt"), arithmetic.add(b, x, depth), x)
+    y = general.binary(b, elementwise.binary, shape.unsqueeze(b, x, x.rank), numbers, kind="eq")
+    return elementwise.where(b, y, float(values[1]), float(values[0]))
 
 
 def _softmax(function: Callable[..., Tensor]) -> Callable[[Call], Value]:

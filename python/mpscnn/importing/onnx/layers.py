@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, pooling, reduction, shape
+from ..ops import arithmetic, convolution, einsum, general, pooling, reduction, shape
 from .node import Call, Value
 from .table import operator
 
@@ -107,7 +107,11 @@ def _kernel_of(call: Call, x: Tensor, weight: NDArray[Any]) -> list[int]:
 
 @operator("Conv")
 def _conv(call: Call) -> Value:
-    x, weight, bias = call.tensor(), call.weights(1, "weights"), call.weights_or_none(2, "a bias")
+    return convolve(call, call.tensor(), call.weights(1, "weights"), call.weights_or_none(2, "a bias"))
+
+
+def convolve(call: Call, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:
+    """Return the convolution with the node's geometry."""
     w = Windows(call, x, _kernel_of(call, x, weight))
     padding, groups = w.padding(), call.integer("group", 1)
     before = len(call.builder.graph.nodes)
@@ -177,6 +181,8 @@ def _conv_transpose(call: Call) -> Value:
 
 @operator("Gemm")
 def _gemm(call: Call) -> Value:
+    if isinstance(call.value(1), Tensor) or not isinstance(call.value(0), Tensor):
+        raise UnmappedError("a product with a computed matrix whose first axis is the batch: images would be mixed")
     x, weight = call.tensor(), call.weights(1, "weights")
     if call.integer("transA", 0):
         raise UnmappedError("transA: the batch would be summed over")
@@ -209,20 +215,32 @@ def _gemm(call: Call) -> Value:
 def _matmul(call: Call) -> Value:
     builder, first, second = call.builder, call.value(0), call.value(1)
     if isinstance(first, Tensor) and isinstance(second, Tensor):
-        raise UnmappedError("a product of two computed matrices")
+        if first.rank != second.rank:
+            raise UnmappedError(f"a product of computed tensors of {first.rank} and {second.rank} axes")
+        return general.matmul(builder, first, second)
     if isinstance(first, Tensor):
         weight = call.weights(1, "weights")
         while weight.ndim > 2 and weight.shape[0] == 1 and weight.ndim <= first.rank:
             weight = weight[0]
-        if weight.ndim not in (1, 2) or first.rank < 2:
+        if weight.ndim > 2:
+            return general.matmul(builder, first, general.matrices(builder, weight, first))
+        if weight.ndim == 0 or first.rank < 2:
             raise UnmappedError(f"a product with weights {weight.shape} of a tensor of {first.rank} axes")
         y = convolution.linear(builder, first, weight.T if weight.ndim == 2 else weight[None])
         return shape.squeeze(builder, y, -1) if weight.ndim == 1 else y
     x, weight = call.tensor(1), call.weights(0, "weights")
-    if weight.ndim != 2 or x.rank < 3:
+    if weight.ndim < 2 or x.rank < 3:
         raise UnmappedError(f"weights {weight.shape} in front of a tensor of {x.rank} axes")
+    if weight.ndim > 2:
+        return general.matmul(builder, general.matrices(builder, weight, x), x)
     y = convolution.linear(builder, shape.transpose(builder, x, -1, -2), weight)
     return shape.transpose(builder, y, -1, -2)
+
+
+@operator("Einsum")
+def _einsum(call: Call) -> Value:
+    operands = [call.operand(i) for i in range(len(call.values))]
+    return einsum.einsum(call.builder, call.text("equation"), operands)
 
 
 # ---- pooling

@@ -38,6 +38,8 @@ class Call:
         For each output, whether it is read.
     readers : tuple of str
         Operators of the nodes that read the first output.
+    is_whole : bool
+        Whether the first input has integers or truth values.
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class Call:
         batch: int | None,
         wanted: list[bool],
         readers: tuple[str, ...],
+        is_whole: bool = False,
     ) -> None:
         self.operator, self.name, self.opset = node.op_type, name, source.opset
         self.source, self.builder, self.values = source, builder, values
-        self.batch, self.wanted, self.readers = batch, wanted, readers
+        self.batch, self.wanted, self.readers, self.is_whole = batch, wanted, readers, is_whole
+        self._node = node
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
 
     # ---- attributes
@@ -159,13 +163,23 @@ class Call:
         if value is None:
             raise InvalidModelError(f"{self.name} ({self.operator}): input {index} is missing.")
         if isinstance(value, Tensor):
+            if self._old_axis(index) is not None:
+                raise UnmappedError("a computed operand that broadcasts from an axis on, as before version 7")
             return value
         array = settled(value, self.builder.fix)
+        axis = self._old_axis(index)
+        if axis is not None:
+            array = array.reshape(array.shape + (1,) * (self.tensor().rank - axis % self.tensor().rank - array.ndim))
         rank = max((v.rank for v in self.values if isinstance(v, Tensor)), default=0)
         same = array.ndim == rank > 0 and self.batch is not None and array.shape[0] == self.batch > 1
         if same and (array == array[:1]).all():
             return array[:1]
         return array
+
+    def _old_axis(self, index: int) -> int | None:
+        """Return the axis from which on the second operand broadcasts, in versions before 7; None: the last axes."""
+        is_old = self.opset < 7 and index == 1 and self.has("axis") and self.integer("broadcast", 0)
+        return self.integer("axis") if is_old else None
 
     def numbers(self, index: int, attribute: str | None, what: str) -> list[int] | None:
         """Return integers of an attribute or, in newer versions, of an input; None: omitted."""
@@ -182,6 +196,27 @@ class Call:
         """Raise UnmappedError if outputs other than the first are read."""
         if any(self.wanted[1:]):
             raise UnmappedError("more than its first output is used")
+
+    def evaluated(self, arrays: list[NDArray[Any] | None]) -> list[NDArray[Any]]:
+        """Return the results of the node for constants, by ONNX's reference implementation."""
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+
+        names = [f"x{i}" if array is not None else "" for i, array in enumerate(arrays)]
+        results = [f"y{i}" for i in range(len(self.wanted))]
+        node = helper.make_node(self.operator, names, results)
+        node.attribute.extend(self._node.attribute)
+        opset = [helper.make_opsetid("", self.opset)]
+        feeds = {name: array for name, array in zip(names, arrays, strict=True) if name}
+        inputs = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            for name, array in feeds.items()
+            if array is not None
+        ]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in results]
+        graph = helper.make_graph([node], "node", inputs, outputs)
+        model = helper.make_model(graph, opset_imports=opset)
+        return [np.asarray(y) for y in ReferenceEvaluator(model).run(None, feeds)]
 
     # ---- shared by several operators
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..builder import Tensor, UnmappedError
-from ..ops import activation, arithmetic, normalization, reduction
+from ..ops import activation, arithmetic, elementwise, general, normalization, reduction, shape
 from .node import Call, Value
 from .table import operator
 
@@ -17,6 +17,8 @@ from .table import operator
 def _batch_normalization(call: Call) -> Value:
     if call.integer("training_mode", 0) or not call.integer("spatial", 1):
         raise UnmappedError("batch normalization in training, or of each pixel on its own")
+    if call.opset < 7 and not call.integer("is_test", 0):
+        raise UnmappedError("batch normalization in training")
     call.only_first_output()
     weight, bias, mean, variance = (
         call.weights(i, what) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
@@ -68,17 +70,9 @@ def _layer_normalization(call: Call) -> Value:
     over = _last_axes(call, x)
     weight, bias = call.weights(1, "scales"), call.weights_or_none(2, "a bias")
     epsilon = call.real("epsilon", 1e-5)
-    if len(over) == 1:
-        weight = np.broadcast_to(weight, over)
-        bias = None if bias is None else np.broadcast_to(bias, over)
-        if x.flat is None and x.axes[-1] == "C":
-            return normalization.layer_norm(builder, x, over, weight, bias, epsilon)
-    dims = range(x.rank - len(over), x.rank)
-    centred = arithmetic.subtract(builder, x, reduction.mean(builder, x, dims, True))
-    variance = reduction.mean(builder, arithmetic.square(builder, centred), dims, True)
-    factor = builder.add("NeuronPower", variance, a=1.0, b=epsilon, c=-0.5)
-    y = arithmetic.multiply(builder, arithmetic.multiply(builder, centred, factor), weight)
-    return y if bias is None else arithmetic.add(builder, y, bias)
+    weight = np.ascontiguousarray(np.broadcast_to(weight, over))
+    bias = None if bias is None else np.ascontiguousarray(np.broadcast_to(bias, over))
+    return normalization.layer_norm(builder, x, over, weight, bias, epsilon)
 
 
 @operator("RMSNormalization")
@@ -87,26 +81,32 @@ def _rms_normalization(call: Call) -> Value:
     dims = range(x.rank - len(_last_axes(call, x)), x.rank)
     square = reduction.mean(builder, arithmetic.square(builder, x), dims, True)
     factor = builder.add("NeuronPower", square, a=1.0, b=call.real("epsilon", 1e-5), c=-0.5)
-    return arithmetic.multiply(builder, arithmetic.multiply(builder, x, factor), call.weights(1, "scales"))
+    y = elementwise.of_several(builder, arithmetic.multiply, x, factor)
+    return elementwise.of_several(builder, arithmetic.multiply, y, call.weights(1, "scales"))
 
 
 @operator("MeanVarianceNormalization")
 def _mean_variance_normalization(call: Call) -> Value:
     builder, x = call.builder, call.tensor()
     axes = call.integers("axes", [0, 2, 3])
-    centred = arithmetic.subtract(builder, x, reduction.mean(builder, x, axes, True))
+    mean = reduction.mean(builder, x, axes, True)
+    centred = elementwise.of_several(builder, arithmetic.subtract, x, mean)
     variance = reduction.mean(builder, arithmetic.square(builder, centred), axes, True)
     deviation = arithmetic.add(builder, arithmetic.sqrt(builder, variance), 1e-9)
-    return arithmetic.divide(builder, centred, deviation)
+    return elementwise.of_several(builder, arithmetic.divide, centred, deviation)
 
 
 @operator("LRN")
 def _lrn(call: Call) -> Value:
-    size = call.integer("size")
-    if size % 2 == 0:
-        raise UnmappedError(f"a window of {size} channels, an even number: MPS's reaches further to the other side")
+    b, x, size = call.builder, call.tensor(), call.integer("size")
     alpha, beta, bias = call.real("alpha", 1e-4), call.real("beta", 0.75), call.real("bias", 1.0)
-    return normalization.local_response_norm(call.builder, call.tensor(), size, alpha, beta, bias)
+    if size % 2:
+        return normalization.local_response_norm(b, x, size, alpha, beta, bias)
+    # MPS's window of an even number of channels reaches further to the other side: channels in reverse order.
+    x = general.with_channels_second(b, x)
+    turned = shape.pick_channels(b, x, range(x.channels)[::-1])
+    y = normalization.local_response_norm(b, turned, size, alpha, beta, bias)
+    return shape.pick_channels(b, y, range(x.channels)[::-1])
 
 
 @operator("LpNormalization")
@@ -114,7 +114,9 @@ def _lp_normalization(call: Call) -> Value:
     builder, x = call.builder, call.tensor()
     norm = reduction.norm(builder, x, call.integer("p", 2), call.integer("axis", -1), True)
     # If all values are 0 the result is 0, not 0 / 0.
-    return arithmetic.divide(builder, x, arithmetic.clamp(builder, norm, float(np.finfo(np.float32).tiny)))
+    return elementwise.of_several(
+        builder, arithmetic.divide, x, arithmetic.clamp(builder, norm, float(np.finfo(np.float32).tiny))
+    )
 
 
 @operator("PRelu")

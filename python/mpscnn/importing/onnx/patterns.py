@@ -14,33 +14,43 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 
+VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
+
+
 class Patterns:
     """Finder of patterns of nodes that compute a function of one value.
 
-    The patterns are GELU, x / 2 * (1 + erf(x / sqrt(2))), with its factors in any usual order, and softplus that
-    returns x above a threshold where both are equal in float32.
+    The patterns are GELU, x / 2 * (1 + erf(x / sqrt(2))), with its factors in any usual order; softplus that returns x
+    above a threshold where both are equal in float32; and local response normalization, x / (k + alpha * mean) ** beta,
+    with the mean of squares over neighbouring channels by a pooling along three axes.
 
     Parameters
     ----------
     nodes : sequence of NodeProto
     constant : callable
-        Takes a name and returns the constant with this name, or None.
+        Takes a name and returns the constant number with this name, or None.
+    integers : callable
+        Takes a name and returns the list of constant integers with this name, or None.
     """
 
-    def __init__(self, nodes: Any, constant: Callable[[str], Any]) -> None:
-        self._constant = constant
+    def __init__(self, nodes: Any, constant: Callable[[str], Any], integers: Callable[[str], list[int] | None]) -> None:
+        self._constant, self._integers = constant, integers
         self._makers: dict[str, NodeProto] = {name: node for node in nodes for name in node.output if name}
         self._readers: dict[str, list[NodeProto]] = {}
         for node in nodes:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self.sources: dict[str, tuple[str, str]] = {}
-        """For each such value, "gelu" or "same", and the value that it is a function of."""
+        """For each such value, "gelu", "same" or "lrn", and the value that it is a function of."""
+        self.windows: dict[str, tuple[int, float, float, float]] = {}
+        """For each local response normalization: size, alpha, beta, k."""
         for node in nodes:
             if node.op_type == "Erf" and not node.domain and len(node.input) == 1:
                 self._match_gelu(node)
             if node.op_type == "Where" and not node.domain and len(node.input) == 3:
                 self._match_softplus(node)
+            if node.op_type == "Div" and not node.domain and len(node.input) == 2:
+                self._match_lrn(node)
 
     def readers(self, name: str) -> tuple[str, ...]:
         """Return the operators of the nodes that read a value."""
@@ -93,6 +103,82 @@ class Patterns:
 
     def _found(self, node: NodeProto, x: str) -> None:
         self.sources[node.output[0]] = "gelu", x
+
+    def _scalar_and_other(self, node: NodeProto | None, operator: str) -> tuple[float, str] | None:
+        """Return the constant number and the other operand of a binary node."""
+        if node is None or node.op_type != operator or node.domain or len(node.input) != 2:
+            return None
+        for number, other in ((node.input[1], node.input[0]), (node.input[0], node.input[1])):
+            value = self._constant(number)
+            if value is not None and value.dtype.kind == "f" and value.size == 1:
+                return float(value.ravel()[0]), str(other)
+        return None
+
+    def _behind_views(self, name: str) -> NodeProto | None:
+        node = self._makers.get(name)
+        while node is not None:
+            if node.op_type in VIEWS:
+                node = self._makers.get(node.input[0])
+            elif node.op_type == "If":  # a squeeze if the axis has extent 1
+                branches = [a.g.node for a in node.attribute if a.HasField("g")]
+                inner = [one for nodes in branches for one in nodes if one.op_type != "Constant"]
+                read = {one.input[0] for one in inner}
+                if any(one.op_type not in VIEWS for one in inner) or len(read) != 1:
+                    return node
+                node = self._makers.get(read.pop())
+            else:
+                return node
+        return None
+
+    def _match_lrn(self, quotient: NodeProto) -> None:
+        """Match x / (AveragePool(Pad(x * x)) * alpha + k) ** beta, with a window along the channels."""
+        source = str(quotient.input[0])
+        power = self._makers.get(quotient.input[1])
+        beta = self._scalar_and_other(power, "Pow")
+        if beta is None or power is None or beta[1] != power.input[0]:
+            return
+        total = self._scalar_and_other(self._makers.get(beta[1]), "Add")
+        product = total and self._scalar_and_other(self._makers.get(total[1]), "Mul")
+        pool = product and self._behind_views(product[1])
+        if not total or not product or not pool or pool.op_type != "AveragePool" or pool.domain:
+            return
+        attributes = {a.name: a for a in pool.attribute}
+        kernel = list(attributes["kernel_shape"].ints)
+        plain = all(
+            list(attributes[name].ints) == [value] * len(attributes[name].ints)
+            for name, value in (("strides", 1), ("dilations", 1), ("pads", 0))
+            if name in attributes
+        )
+        size = kernel[0]
+        pad = self._behind_views(pool.input[0])
+        if not plain or kernel[1:] != [1] * (len(kernel) - 1) or size < 2 or pad is None or pad.op_type != "Pad":
+            return
+        square = self._behind_views(pad.input[0])
+        if square is None or not self._is_square(square, source) or not self._pads_channels(pad, size):
+            return
+        self.sources[quotient.output[0]] = "lrn", source
+        self.windows[quotient.output[0]] = (size, product[0], beta[0], total[0])
+
+    def _is_square(self, node: NodeProto, source: str) -> bool:
+        if node.op_type == "Mul":
+            return list(node.input) == [source, source]
+        return node.op_type == "Pow" and node.input[0] == source and self._is(2.0)(node.input[1])
+
+    def _pads_channels(self, pad: NodeProto, size: int) -> bool:
+        """Return whether one axis is padded by zeros, as PyTorch's local_response_norm does."""
+        attributes = {a.name: a for a in pad.attribute}
+        if "mode" in attributes and attributes["mode"].s != b"constant":
+            return False
+        if len(pad.input) > 2 and pad.input[2]:
+            value = self._constant(pad.input[2])
+            if value is None or value.any():
+                return False
+        pads = list(attributes["pads"].ints) if "pads" in attributes else self._integers(pad.input[1])
+        if pads is None:
+            return False
+        half = len(pads) // 2
+        changed = [(before, after) for before, after in zip(pads[:half], pads[half:], strict=True) if before or after]
+        return changed == [(size // 2, (size - 1) // 2)]
 
     def _match_softplus(self, where: NodeProto) -> None:
         """Match Where(beta * x > threshold, x, softplus(beta * x) / beta)."""

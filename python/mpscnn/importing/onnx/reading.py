@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
 
-OLDEST_OPSET = 7  # earlier versions broadcast differently, and have several modes of batch normalization
+OLDEST_OPSET = 6  # earlier versions have shapes and types as attributes
 FILE_LIMIT = 2**31 - 1  # bytes of a protobuf message
 NODE_LIMIT = 1_000_000  # after inlining of functions
 LINES = 6  # max lines reported of the checker's error

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
-from ..ops import resize
+from ..ops import elementwise, resize, sampling
 from .extent import Extent, extents, settled
 from .node import Call, Value
 from .table import operator
@@ -36,7 +36,7 @@ def _pad(call: Call) -> Value:
     if any(sides.get(0, (0, 0))):
         raise UnmappedError("padding of the batch")
     mode = call.text("mode", "constant")
-    if mode not in ("constant", "reflect", "edge"):
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         raise UnmappedError(f'padding "{mode}"')
     flat = [p for axis in range(x.rank - 1, 0, -1) for p in sides.get(axis, (0, 0))]
     return resize.pad(call.builder, x, flat, mode, value)
@@ -67,7 +67,7 @@ def _resize(call: Call) -> Value:
     x = call.tensor()
     mode = call.text("mode", "nearest")
     old = call.operator == "Upsample" or call.opset < 11
-    if mode not in ("nearest", "linear"):
+    if mode not in ("nearest", "linear", "cubic"):
         raise UnmappedError(f'a resize "{mode}"')
     if old:
         coordinates, rounding = "asymmetric", "floor"
@@ -76,8 +76,6 @@ def _resize(call: Call) -> Value:
         rounding = call.text("nearest_mode", "round_prefer_floor")
     if coordinates not in resize.COORDINATES:
         raise UnmappedError(f'coordinates "{coordinates}"')
-    if call.integer("exclude_outside", 0):
-        raise UnmappedError("exclude_outside")
     axes = call.integers("axes", list(range(x.rank)))
     axes = [a + x.rank if a < 0 else a for a in axes]
     _window_axes(call, x, axes)
@@ -174,6 +172,8 @@ def _resized(
         mode=mode,
         coordinates=coordinates,
         rounding=rounding,
+        cubic_coefficient=call.real("cubic_coeff_a", -0.75),
+        exclude_outside=mode == "cubic" and bool(call.integer("exclude_outside", 0)),
     )
     return Tensor(y.value, y.height, y.width, y.channels, x.axes)
 
@@ -195,3 +195,14 @@ def _depth_to_space(call: Call) -> Value:
 def _space_to_depth(call: Call) -> Value:
     major = _is_position_major(call)
     return resize.pixel_unshuffle(call.builder, call.tensor(), call.integer("blocksize"), position_major=major)
+
+
+@operator("GridSample")
+def _grid_sample(call: Call) -> Value:
+    x, grid = call.tensor(), call.operand(1)
+    if x.rank != 4:
+        raise UnmappedError(f"samples of a tensor with {x.rank} axes")
+    if not isinstance(grid, Tensor):
+        grid = elementwise.of_image(grid, 4)
+    mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
+    return sampling.grid_sample(call.builder, x, grid, mode, padding, bool(call.integer("align_corners", 0)))

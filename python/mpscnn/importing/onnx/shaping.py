@@ -8,16 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
-from ..ops import arithmetic, resize, shape
+from ..ops import arithmetic, elementwise, general, resize, shape
 from .extent import Extent, extents, settled
 from .node import Call, Value, whole_shape
-from .reading import DTYPES, dtype_name
+from .reading import BFLOAT16, DTYPES, dtype_name
 from .table import operator
-
-REPEATS_LIMIT = 64  # max repetitions by a concatenation
 
 
 @operator("Identity")
@@ -36,10 +35,17 @@ def _dropout(call: Call) -> Value:
 
 @operator("Cast")
 def _cast(call: Call) -> Value:
+    """Return whole numbers as floats, truth values as 1 and 0."""
     number = call.integer("to")
     dtype = DTYPES.get(number)
-    if dtype is None or (dtype.kind != "f" and number != 16):
+    if dtype is None:
         raise UnmappedError(f"values that are computed as {dtype_name(number)}")
+    if dtype.kind == "b":
+        return elementwise.binary(call.builder, call.tensor(), 0.0, "ne")
+    if dtype.kind in "iu" and number != BFLOAT16 and not call.is_whole:
+        if dtype.itemsize < 4:
+            raise UnmappedError(f"values that are computed as {dtype_name(number)}, which may wrap")
+        return elementwise.unary(call.builder, call.tensor(), "trunc")
     return call.tensor()
 
 
@@ -172,12 +178,9 @@ def _tile(call: Call) -> Value:
     x, repeats = call.tensor(), call.array(1, "repeats").ravel().tolist()
     if len(repeats) != x.rank or min(repeats) < 0:
         raise InvalidModelError(f"{call.name}: repeats {repeats} of a tensor of {x.rank} axes.")
-    if repeats[0] != 1 or 0 in repeats or max(repeats) > REPEATS_LIMIT:
+    if repeats[0] != 1 or 0 in repeats:
         raise UnmappedError(f"values repeated {repeats} times")
-    for axis, count in enumerate(repeats):
-        if count > 1:
-            x = shape.cat(call.builder, [x] * count, axis)
-    return x
+    return shape.repeat(call.builder, x, repeats[1:])
 
 
 @operator("Concat")
@@ -191,8 +194,11 @@ def _concat(call: Call) -> Value:
             operands.append(value)
             continue
         array = arithmetic.as_float32(np.asarray(call.operand(i)))
-        if array.ndim != first.rank or array.shape[0] != 1 or first.flat is not None:
+        if array.ndim != first.rank or array.shape[0] != 1:
             raise UnmappedError(f"a constant of shape {array.shape} beside computed values")
+        if first.flat is not None:
+            operands.append(general.constant(builder, first, array[0]))
+            continue
         letters = first.axes[1:] + "".join(letter for letter in "HWC" if letter not in first.axes)
         image = array[0].reshape(array.shape[1:] + (1,) * (len(letters) - array.ndim + 1))
         image = image.transpose([letters.index(letter) for letter in "HWC"])
@@ -234,8 +240,22 @@ def _slice(call: Call) -> Value:
             raise UnmappedError("a part of the batch")
         if (start, step) == (0, 1) and stop >= 2**31 - 1:
             continue
+        if step < 0:
+            extent = x.shape[axis - 1]
+            places = np.arange(extent)[slice(start, None if stop < -extent else stop, step)]
+            if not places.size:
+                raise UnmappedError(f"a part without values: {start}:{stop}:{step} of {extent}")
+            x = _picked(call, x, axis, places)
+            continue
         x = shape.strided_slice(call.builder, x, axis, start, stop, step)
     return x
+
+
+def _picked(call: Call, x: Tensor, axis: int, numbers: NDArray[Any]) -> Tensor:
+    """Return the values at constant indices along an axis."""
+    if x.flat is None and x.axes[axis] == "C":
+        return shape.pick_channels(call.builder, x, numbers.tolist())
+    return general.gather(call.builder, x, axis - 1, numbers)
 
 
 @operator("Gather")
@@ -252,14 +272,28 @@ def _gather(call: Call) -> Value:
         raise InvalidModelError(f"{call.name}: indices {indices.ravel()[:4].tolist()} of {extent}.")
     if indices.ndim == 0:
         return shape.select(call.builder, x, axis, int(indices))
-    if indices.ndim > 1 or not indices.size:
+    if not indices.size:
         raise UnmappedError(f"indices of shape {indices.shape}")
-    numbers = [int(i) % extent for i in indices]
-    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-        return shape.narrow(call.builder, x, axis, numbers[0], len(numbers))
-    if x.flat is None and x.axes[axis] == "C":
-        return shape.pick_channels(call.builder, x, numbers)
-    raise UnmappedError("rows or columns in another order")
+    numbers = indices.ravel().astype(np.int64) % extent
+    if np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+        y = shape.narrow(call.builder, x, axis, int(numbers[0]), len(numbers))
+    else:
+        y = _picked(call, x, axis, numbers)
+    if indices.ndim == 1:
+        return y
+    return shape.reshape(call.builder, y, (*y.shape[: axis - 1], *indices.shape, *y.shape[axis:]))
+
+
+@operator("Trilu")
+def _trilu(call: Call) -> Value:
+    x, upper = call.tensor(), bool(call.integer("upper", 1))
+    k = call.array(1, "k", None)
+    if x.rank < 3:
+        raise UnmappedError("a triangle of which the batch is an axis")
+    call.builder.fix_unless_constant(x)
+    function = np.triu if upper else np.tril
+    mask = function(np.ones(x.shape[-2:], bool), 0 if k is None else int(k.reshape(())))
+    return elementwise.where(call.builder, mask, x, 0.0)
 
 
 @operator("Shape")

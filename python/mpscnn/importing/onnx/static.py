@@ -251,6 +251,22 @@ def _dequantize(call: Call, arrays: list[Any]) -> list[Any]:
     return [((x.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale.astype(np.float32))]
 
 
+def _referenced(call: Call, arrays: list[Any]) -> list[Any]:
+    """Evaluate a node with ONNX's reference implementation; its results are no larger than its sources."""
+    arrays = [None if a is None else settled(a, call.builder.fix) for a in arrays]
+    _together(a for a in arrays if a is not None)
+    return call.evaluated(arrays)
+
+
+def _rearranged(call: Call, arrays: list[Any]) -> list[Any]:
+    return call.evaluated([settled(a, call.builder.fix) for a in arrays])
+
+
+def _one_hot_size(call: Call, arrays: list[Any]) -> list[Any]:
+    _checked([*arrays[0].shape, int(settled(arrays[1], call.builder.fix).reshape(()))])
+    return call.evaluated([settled(a, call.builder.fix) for a in arrays])
+
+
 def _matmul(call: Call, arrays: list[Any]) -> list[Any]:
     a, b = arrays
     if a.ndim > 1 and b.ndim > 1:
@@ -261,6 +277,12 @@ def _matmul(call: Call, arrays: list[Any]) -> list[Any]:
 def _round(v: float) -> int:
     return int(np.round(v))
 
+
+# Operators without a size of their own.
+REFERENCED = (
+    *("Acos", "Asin", "Atan", "Clip", "Cos", "CumSum", "Erf", "Gelu", "IsInf", "IsNaN", "LayerNormalization"),
+    *("LeakyRelu", "QuantizeLinear", "Relu", "Sigmoid", "Sign", "Sin", "Softmax", "Sum", "Tan", "Tanh", "Xor"),
+)
 
 OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Abs": _settled(np.abs),
@@ -311,7 +333,10 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Squeeze": _squeeze,
     "Sub": _elementwise(lambda a, b: a - b),
     "Tile": _tile,
+    "GatherElements": _rearranged,
     "Transpose": _transpose,
+    "Trilu": _rearranged,
     "Unsqueeze": _unsqueeze,
     "Where": _settled(lambda c, a, b: np.where(c, a, b)),
-}
+    "OneHot": _one_hot_size,
+} | dict.fromkeys(REFERENCED, _referenced)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation
+from ..ops import activation, normalization
 from . import static
 from .layers import EXTENT_LIMIT
 from .node import Call, Value
 from .patterns import Patterns
-from .reading import Source, array_of, dtype_name
+from .reading import BFLOAT16, DTYPES, Source, array_of, dtype_name
 from .table import OPERATORS
 
 if TYPE_CHECKING:
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
 
 # Element types of inputs: floating-point types whose values float32 can represent.
 INPUT_TYPES = (1, 10, 16)
-# Operators that accept integers (which are floats here): they only move values or change their type.
-MOVING = frozenset(
-    {"Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"}
-    | {"Squeeze", "Transpose", "Unsqueeze"}
+# Operators whose results are truth values: 1 and 0.
+TRUTHS = frozenset(
+    {"And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"}
 )
+# Operators that accept integers (which are floats here, exact up to 2 ** 24): those that move, compare or choose
+# values, and arithmetic that is the same for floats.
+WHOLE = TRUTHS | {
+    *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"),
+    *("Squeeze", "Transpose", "Unsqueeze", "Where", "GatherElements", "OneHot", "Tile", "Max", "Min", "Trilu"),
+    *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
+    *("DequantizeLinear", "QLinearConv", "QLinearMatMul"),
+}
 
 
 class Walk:
@@ -46,11 +54,13 @@ class Walk:
         self.builder = Builder()
         self.values: dict[str, Value] = {}
         self.integers: set[str] = set()
+        self.truths: set[str] = set()
         self.failed: set[str] = set()
         self.refused: list[tuple[str, str, str]] = []
         self.batch: int | None = None
         self._initializers = {tensor.name: tensor for tensor in source.graph.initializer}
         self._constant_nodes: dict[str, NodeProto] | None = None
+        self._makers: dict[str, NodeProto] | None = None
         self._arrays = arrays  # of initializers, shared by all walks of the model
 
     def has_free_extents(self) -> bool:
@@ -60,7 +70,7 @@ class Walk:
     def run(self) -> Graph:
         """Return the graph, or raise UnsupportedOperatorError with all nodes that have no kernel."""
         graph = self.source.graph
-        self._patterns = Patterns(graph.node, self._known_constant)
+        self._patterns = Patterns(graph.node, self._known_constant, self._known_integers)
         needed = self._needed()
         unknown = set(self.shapes) - {info.name for info in graph.input}
         if unknown:
@@ -102,6 +112,37 @@ class Walk:
         if name not in self._arrays:
             self._arrays[name] = array_of(self._initializers[name], self.source)
         return self._arrays[name]
+
+    def _known_integers(self, name: str) -> list[int] | None:
+        """Return a short list of constant integers by its name, before the walk."""
+        values = self._known_array(name, 32)
+        if values is None or values.dtype.kind not in "iu" or values.ndim != 1 or values.size > 16:
+            return None
+        return [int(value) for value in values]
+
+    def _known_array(self, name: str, depth: int) -> NDArray[Any] | None:
+        """Return a small array that depends only on constants, or None; at most `depth` nodes make it."""
+        tensor, node = self._initializers.get(name), self._makers_of_values().get(name)
+        if node is not None and node.op_type == "Constant":
+            tensor = node.attribute[0].t if node.attribute and node.attribute[0].HasField("t") else None
+        try:
+            if tensor is not None:
+                return array_of(tensor, self.source) if math.prod(tensor.dims) <= 64 else None
+            if node is None or depth == 0 or node.domain or node.op_type not in static.OPERATORS:
+                return None
+            arrays = [self._known_array(i, depth - 1) if i else None for i in node.input]
+            if any(array is None for array, i in zip(arrays, node.input, strict=True) if i):
+                return None
+            call = Call(node, name, self.source, self.builder, list(arrays), None, [True] * len(node.output), ())
+            found = static.OPERATORS[node.op_type](call, arrays)[list(node.output).index(name)]
+        except (ArithmeticError, InvalidModelError, LookupError, TypeError, UnmappedError, ValueError):
+            return None  # the walk says what is wrong with it
+        return np.asarray(found)
+
+    def _makers_of_values(self) -> dict[str, NodeProto]:
+        if self._makers is None:
+            self._makers = {name: node for node in self.source.graph.node for name in node.output if name}
+        return self._makers
 
     def _known_constant(self, name: str) -> Any:
         """Return a scalar constant by its name, before anything is evaluated."""
@@ -237,9 +278,27 @@ class Walk:
                 return
             if output:
                 self.values[output] = value
-        integers = node.op_type in ("ArgMax", "ArgMin") or any(i in self.integers for i in inputs)
-        if integers and node.op_type != "Cast":
-            self.integers.update(node.output)
+        if any(isinstance(value, Tensor) for value in results):
+            self._note_types(node, inputs)
+
+    def _note_types(self, node: NodeProto, inputs: list[str]) -> None:
+        """Note which results are integers or truth values."""
+        kind = node.op_type
+        if kind in TRUTHS:
+            self.truths.update(node.output)
+        elif kind == "Cast":
+            number = next((a.i for a in node.attribute if a.name == "to"), 0)
+            dtype = DTYPES.get(number)
+            if dtype is not None and number != BFLOAT16 and dtype.kind in "iub":
+                (self.truths if dtype.kind == "b" else self.integers).update(node.output)
+        elif kind == "TopK":
+            self.integers.update(node.output[0 if inputs[0] in self.integers else 1 :])
+        else:
+            of = {"Where": inputs[1:], "GatherElements": inputs[:1], "Gather": inputs[:1], "OneHot": inputs[2:]}
+            if kind in ("ArgMax", "ArgMin", "QuantizeLinear", "QLinearConv", "QLinearMatMul") or (
+                kind != "DequantizeLinear" and any(i in self.integers for i in of.get(kind, inputs))
+            ):
+                self.integers.update(node.output)
 
     def _results(
         self, node: NodeProto, name: str, operator: str, inputs: list[str], known: str | None, needed: set[str]
@@ -251,10 +310,15 @@ class Walk:
             source = values[0]
             if not isinstance(source, Tensor):
                 raise UnmappedError("an activation function of constants")
+            if known == "lrn":
+                return [
+                    normalization.local_response_norm(self.builder, source, *self._patterns.windows[node.output[0]])
+                ]
             return [activation.gelu(self.builder, source) if known == "gelu" else source]
         wanted = [bool(output) and output in needed for output in node.output]
         readers = self._patterns.readers(node.output[0])
-        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers)
+        is_whole = bool(inputs) and (inputs[0] in self.integers or inputs[0] in self.truths)
+        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole)
         if node.op_type == "Constant":
             return [_constant(call)]
         if not any(isinstance(v, Tensor) for v in values):
@@ -265,7 +329,7 @@ class Walk:
         handler = OPERATORS.get(node.op_type)
         if handler is None:
             raise UnmappedError("no kernel computes it")
-        if any(i in self.integers for i in inputs) and node.op_type not in MOVING:
+        if any(i in self.integers for i in inputs) and node.op_type not in WHOLE:
             raise UnmappedError("arithmetic of integers")
         with np.errstate(all="ignore"):  # weights may be infinite
             result = handler(call)
