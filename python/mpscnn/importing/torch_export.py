@@ -102,6 +102,24 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
     return min(graphs, key=functions)
 
 
+def refused(program: torch.export.ExportedProgram) -> set[str]:
+    """Return the names of the nodes of a program in functional form that have no kernel, in the best layout."""
+    found: list[set[str]] = []
+    for attempt in range(max(map(len, LAYOUTS.values()))):
+        reader = _Reader(program, "the program", attempt)
+        if attempt and not reader.has_another_layout:
+            break
+        try:
+            reader.graph()
+        except UnsupportedOperatorError:
+            found.append(reader.failed)
+        except InvalidModelError:
+            continue
+        else:
+            return set()
+    return min(found, key=len, default=set())
+
+
 def has_free_batch(program: torch.export.ExportedProgram) -> bool:
     """Return whether the program takes any number of images."""
     found = [
@@ -238,6 +256,7 @@ class _Reader:
         self.attempt = attempt
         self.builder = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
+        self.failed: set[str] = set()
         self.nodes = list(program.graph.nodes)
         self.batch: Any = None  # first extent of the inputs: an int or an expression
         self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
@@ -384,6 +403,7 @@ class _Reader:
                 raise UnmappedError("no kernel computes this")
             return self._mapped(node, args, kwargs)
         except UnmappedError as reason:
+            self.failed.add(node.name)
             self.failures.append((_operator_text(node), self._label(node), str(reason)))
             return _FAILED
 
