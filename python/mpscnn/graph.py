@@ -79,7 +79,18 @@ class Output:
     shape: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+def _shown(value: Any) -> str:
+    """Return a short text of an argument: an array's type and shape."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and hasattr(value, "dtype") and len(shape):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(shape)}"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_shown(part)}" for key, part in value.items()) + "}"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True, repr=False)
 class Node:
     """One kernel in a graph.
 
@@ -108,6 +119,11 @@ class Node:
     arguments: dict[str, Any] = field(default_factory=dict)
     origin: str = ""
     training: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.name), repr(self.kernel), repr(self.sources), _shown(self.arguments)]
+        parts += [f"{name}={value!r}" for name in ("origin", "training") if (value := getattr(self, name))]
+        return f"Node({', '.join(parts)})"
 
     def with_(self, **changes: Any) -> Node:
         """Return a copy with some attributes changed."""

@@ -3,10 +3,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import mpscnn
 from network.graphs import residual
+
+
+def test_a_node_is_shown_without_its_weights() -> None:
+    graph = mpscnn.Graph()
+    weight = np.ones((64, 3, 7, 7), np.float32)
+    graph.output(graph.add("Convolution", graph.input("x", channels=3), weight=weight, stride=2))
+    text = repr(next(iter(graph)))
+    assert "'weight': float32 (64, 3, 7, 7)" in text
+    assert "'stride': 2" in text
+    assert len(text) < 200
 
 
 def test_kernels_that_make_a_state() -> None:
