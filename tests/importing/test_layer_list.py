@@ -238,7 +238,7 @@ def test_wrong_outputs() -> None:
 
 def test_all_unsupported_layers_are_listed() -> None:
     layers = [
-        ("up", "Upsample", {"scale_factor": 2, "mode": "bicubic"}),
+        ("up", "Upsample", {"scale_factor": 2, "mode": "trilinear"}),
         ("conv", "Conv2d"),
         ("plus", "Softplus", {"threshold": 1.0, "inputs": ["input"]}),
     ]

@@ -200,30 +200,27 @@ def test_resizes(opset, mode, scales):
     ("nodes", "arrays", "opset", "reason"),
     [
         ([node("Conv", ["x", "x"], ["y"])], {}, 17, "weights that are computed"),
-        ([node("MatMul", ["x", "x"], ["y"])], {}, 17, "two computed matrices"),
+        ([node("MatMul", ["x", "x"], ["y"])], {}, 17, "a product of"),
         ([node("Concat", ["x", "x"], ["y"], axis=0)], {}, 17, "along the batch"),
         ([node("ReduceMean", ["x"], ["y"])], {}, 17, "over the batch"),
-        ([node("ArgMax", ["x"], ["y"], axis=2)], {}, 17, "only channels"),
-        ([node("LRN", ["x"], ["y"], size=4)], {}, 17, "even number"),
         ([node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])], {}, 17, "batch"),
         ([node("Reshape", ["x", "s"], ["y"])], {"s": numbers(-1, 5)}, 17, "the batch taken together"),
         ([node("Reshape", ["x", "s"], ["y"])], {"s": numbers(7, -1)}, 17, "7 in the place of the batch"),
         ([node("Flatten", ["x"], ["y"], axis=2)], {}, 17, "the batch taken together"),
-        ([node("Resize", ["x", "", "s"], ["y"], mode="cubic")], {"s": np.float32([1, 1, 2, 2])}, 17, "cubic"),
+        ([node("Resize", ["x", "", "s"], ["y"], mode="cubic", antialias=1)],
+         {"s": np.float32([1, 1, 0.5, 0.5])}, 18, "antialias"),
         ([node("Resize", ["x", "", "s"], ["y"])], {"s": np.float32([2, 1, 1, 1])}, 17, "the batch resized"),
         ([node("Resize", ["x", "", "s"], ["y"])], {"s": np.float32([1, 2, 2, 2])}, 17, "with axes NCHW"),
-        ([node("Pad", ["x", "s"], ["y"], mode="wrap")], {"s": numbers(0, 0, 0, 0, 0, 0, 1, 1)}, 19, "wrap"),
+        ([node("Pad", ["x", "s"], ["y"], mode="wrap")], {"s": numbers(0, 0, 0, 0, 0, 0, 1, 9)}, 19, "circular padding"),
         ([node("Slice", ["x", "a", "b", "a"], ["y"])], {"a": numbers(0), "b": numbers(1)}, 17, "the batch"),
         ([node("Slice", ["x", "a", "b", "c", "d"], ["y"])],
-         dict(zip("abcd", map(numbers, (-1, -9, 2, -1)), strict=True)), 17, "step of -1"),
-        ([node("Cast", ["x"], ["y"], to=7)], {}, 17, "computed as INT64"),
+         dict(zip("abcd", map(numbers, (0, -1, 2, -1)), strict=True)), 17, "without values"),
+        ([node("Cast", ["x"], ["y"], to=3)], {}, 17, "computed as INT8"),
         ([node("Dropout", ["x", "r", "t"], ["y"])], {"r": np.float32(0.5), "t": np.bool_(True)}, 17, "training"),
         ([node("BatchNormalization", ["x", *"abcd"], ["y"], training_mode=1)],
          dict.fromkeys("abcd", np.ones(3, np.float32)), 17, "training"),
         ([node("Celu", ["x"], ["y"], alpha=-1.0)], {}, 17, "input_scale"),
-        ([node("ThresholdedRelu", ["x"], ["y"], alpha=1.0)], {}, 17, "a jump"),
         ([node("Gather", ["x", "s"], ["y"], axis=0)], {"s": numbers(0)}, 17, "a part of the batch"),
-        ([node("Gather", ["x", "s"], ["y"], axis=2)], {"s": numbers(3, 0)}, 17, "in another order"),
     ],
     ids=lambda value: value[-1].op_type if isinstance(value, list) else None,
 )  # fmt: skip
@@ -245,8 +242,8 @@ def test_errors_are_those_of_the_models_own_layout(shape):
     """The other layout of the input, which is tried next, fails for reasons that are not the model's."""
     nodes = [
         helper.make_node("MaxPool", ["x"], ["z"], kernel_shape=[1, 1]),
-        helper.make_node("Sin", ["z"], ["s"]),
-        helper.make_node("Cos", ["z"], ["t"]),
+        helper.make_node("Hardmax", ["z"], ["s"]),
+        helper.make_node("Hardmax", ["z"], ["t"], axis=1),
         helper.make_node("Add", ["s", "t"], ["y"]),
     ]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *shape)) for name in "xy"]
@@ -254,4 +251,4 @@ def test_errors_are_those_of_the_models_own_layout(shape):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(mpscnn.UnsupportedOperatorError, match="2 of its nodes") as caught:
         mpscnn.load(model)
-    assert [operator for operator, _, _ in caught.value.nodes] == ["Sin", "Cos"]
+    assert [operator for operator, _, _ in caught.value.nodes] == ["Hardmax", "Hardmax"]

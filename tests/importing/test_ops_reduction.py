@@ -116,7 +116,7 @@ def test_global_means_fix_nothing():
         (lambda b, x: reduction.mean(b, x, (1, 1)), "twice"),
         (lambda b, x: reduction.mean(b, x, 4), "axis 4"),
         (lambda b, x: reduction.norm(b, x, 3, 1), "exponent 3"),
-        (lambda b, x: reduction.argmax(b, x, 2), "along H"),
+        (lambda b, x: reduction.argmax(b, x, 0), "over the batch"),
     ],
 )
 def test_refusals(op, reason):

@@ -273,16 +273,19 @@ def test_values_are_kept_exactly():
 @pytest.mark.parametrize(
     ("op", "axes", "reason"),
     [
-        (lambda b, x: resize.interpolate(b, x, (9, 9), mode="bicubic"), "NCHW", "bicubic"),
+        (lambda b, x: resize.interpolate(b, x, (9, 9), mode="area"), "NCHW", "area"),
         (lambda b, x: resize.interpolate(b, x), "NCHW", "size None and scale_factor None"),
-        (lambda b, x: resize.interpolate(b, x, (3, 3), mode="bilinear", antialias=True), "NCHW", "antialias"),
+        (
+            lambda b, x: resize.interpolate(b, x, (3, 3), mode="bilinear", align_corners=True, antialias=True),
+            "NCHW",
+            "antialias",
+        ),
         (lambda b, x: resize.interpolate(b, x, scale_factor=0.1), "NCHW", "of 6 pixels by 0.1"),
         (lambda b, x: resize.interpolate(b, x, scale_factor=-1), "NCHW", "by -1"),
         (lambda b, x: resize.interpolate(b, x, (0, 3)), "NCHW", "to 0 pixels"),
         (lambda b, x: resize.interpolate(b, x, (3, 3, 3)), "NCHW", "of 2 axes"),
-        (lambda b, x: resize.interpolate(b, x, (977, 991)), "NCHW", "more than 4096"),
         (lambda b, x: resize.interpolate(b, x, scale_factor=2), "NHWC", "axes NHWC"),
-        (lambda b, x: resize.pad(b, x, (1, 1), "circular"), "NCHW", "circular"),
+        (lambda b, x: resize.pad(b, x, (1, 9), "circular"), "NCHW", "circular"),
         (lambda b, x: resize.pad(b, x, (4, 0), "reflect"), "NCHW", "reflection of 4 pixels of 4"),
         (lambda b, x: resize.pad(b, x, (-2, -2)), "NCHW", "leaves nothing"),
         (lambda b, x: resize.pad(b, x, (0, 0, 0, 0, 0, 0, 1, 0)), "NCHW", "the batch"),

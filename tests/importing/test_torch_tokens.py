@@ -221,7 +221,6 @@ def test_core_aten() -> None:
         (lambda x: x.transpose(0, 1).sum(1), "along the batch"),
         (lambda x: x.view(-1, 6, 8)[1:], "along the batch"),
         (lambda x: x.permute(1, 2, 3, 0), "the axis of the batch at place 3"),
-        (lambda x: F.unfold(x, 3), "overlap"),
         (lambda x: x.view(-1, 6, 8) + constant(8, 1, 8), "do not broadcast$"),
         (lambda x: x.repeat_interleave(2, 0), "the batch repeated"),
         (lambda x: torch.einsum("nchw,nkhw->ck", x, x), "einsum"),

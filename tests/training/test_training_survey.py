@@ -76,7 +76,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "convolutions, linear layers": [
         ("Conv2d(8, 8, 3, groups=4)", FORM.format("has groups of multiples of 4 channels")),
         ("ConvTranspose2d(8, 4, 3, dilation=2)", FORM.format("has no transposed convolution with a dilation")),
-        ('Conv2d(8, 8, 3, padding=1, padding_mode="circular")', NO_KERNEL.format('padding "circular"')),
+        ('Conv2d(8, 8, 3, padding=1, padding_mode="circular")', GRADIENT.format("Slice")),
         ("Linear(6, 4)", FUNCTION),
     ],
     "pooling": [
@@ -98,7 +98,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
         ("GLU(1)", GRADIENT.format("Slice")),
         ("Softsign()", GRADIENT.format("Divide")),
         ("Softmax(3)", GRADIENT.format("ReduceRowSum")),
-        ("Hardshrink()", NO_KERNEL.format("no kernel computes this")),
+        ("Hardshrink()", FUNCTION),
     ],
     "dropout": [
         (f"{kind}()", rf'^the module "part" \({kind}\) is gone from a traced graph: give a list of layers\.$')
@@ -107,8 +107,8 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "sizes, borders, order": [
         ("Upsample(scale_factor=1.5)", GRADIENT.format("Slice")),
         ('Upsample(scale_factor=1.5, mode="bilinear")', GRADIENT.format("CropAndResizeBilinear")),
-        ('Upsample(scale_factor=2, mode="bicubic")', NO_KERNEL.format("no kernel computes this")),
-        ("CircularPad2d(1)", NO_KERNEL.format('padding "circular"')),
+        ('Upsample(scale_factor=2, mode="bicubic")', FUNCTION),
+        ("CircularPad2d(1)", GRADIENT.format("Slice")),
         ("x[:, :4]", GRADIENT.format("Slice")),
         ("x.flip(3)", FUNCTION),
     ],

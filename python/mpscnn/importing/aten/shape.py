@@ -144,7 +144,14 @@ def _dropout(b: Builder, a: Arguments) -> Any:
 
 # Integers are floats, exact up to 2 ** 24; narrow ones would wrap.
 _INTEGERS = (torch.int64, torch.int32)
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def _has_weights_of(a: Arguments, dtype: torch.dtype) -> bool:
+    """Return whether this is the type of the module: networks keep more digits than it does."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return False
+    found = [node.meta.get("val") for node in a.node.graph.nodes if node.op == "placeholder"]
+    return any(isinstance(value, torch.Tensor) and value.dtype == dtype for value in found)
 
 
 @operator("to", "_to_copy", "type_as")
@@ -156,8 +163,9 @@ def _to(b: Builder, a: Arguments) -> Any:
         return elementwise.binary(b, a.source, 0.0, "ne")
     if after in _INTEGERS and before.is_floating_point:
         return elementwise.unary(b, a.source, "trunc")
-    if after not in (before, torch.float32, *_INTEGERS) and not {before, after} <= {torch.bool, *_FLOATS, *_INTEGERS}:
-        raise UnmappedError(f"a conversion from {before} to {after}")
+    whole = before == torch.bool or before in _INTEGERS
+    if after not in (before, torch.float32) and not (whole and after in _INTEGERS) and not _has_weights_of(a, after):
+        raise UnmappedError(f"a conversion from {before} to {after}, which rounds: the network computes in float32")
     return a["self"] if isinstance(a["self"], Merged) else a.source
 
 
