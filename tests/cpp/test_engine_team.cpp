@@ -209,8 +209,8 @@ void test_number_set() {
     report(max_threads() == wanted && mpscnn::available_threads() == wanted, "%d threads: %d", set, max_threads());
     report(threads_for(1000, 10) == wanted, "%d threads for work: %d", set, threads_for(1000, 10));
   };
-  const int processors = std::min<int>(static_cast<int>(std::thread::hardware_concurrency()),
-                                       mpscnn::quota_processors());
+  const int processors =
+      std::min<int>(static_cast<int>(std::thread::hardware_concurrency()), mpscnn::quota_processors());
   if (processors < 2 || before < 2) return;
   for (const int set : {1, 2, 1}) check(set, set);
   mpscnn::set_available_threads(1 << 20);
@@ -342,11 +342,12 @@ void test_quota() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv,
-                   {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier,
-                    test_inside, test_several_at_once, test_wakes, test_limit, test_number_set, test_openmp_names, test_quota,
+  return run_tests(
+      argc, argv,
+      {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier, test_inside,
+       test_several_at_once, test_wakes, test_limit, test_number_set, test_openmp_names, test_quota,
 #if !defined(__SANITIZE_THREAD__)  // it ends forked processes that start threads
-                    test_fork, test_no_thread_can_be_started
+       test_fork, test_no_thread_can_be_started
 #endif
-                   });
+      });
 }
