@@ -355,6 +355,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "copy": None,
         "threads": None,
     },
+    "set_num_threads": lambda: {"num_threads": 1024},
     # without arguments
     "BatchNormalizationState.reset": dict,
     "Buffer.__dlpack__": dict,
@@ -374,6 +375,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "DeviceArray.numpy": dict,
     "Device.reset_peak_bytes": dict,
     "GradientState": dict,
+    "get_num_threads": dict,
     "Graph": dict,
     "Graph.__iter__": dict,
     "Graph.__len__": dict,
