@@ -470,15 +470,14 @@ def test_inputs_that_are_no_images(kind, shape, reason):
         importer.read(proto)
 
 
-def test_integers_are_not_computed_with():
+def test_integers_are_computed_as_floats():
     nodes = [node("ArgMax", ["x"], ["a"], axis=1), node("Mul", ["a", "two"], ["y"])]
     proto = model(nodes, {"x": ("n", 3, 4, 4)}, [], two=np.int64([2]))
     proto.graph.output.append(helper.make_tensor_value_info("y", TensorProto.INT64, ("n", 1, 4, 4)))
-    with pytest.raises(mpscnn.UnsupportedOperatorError, match="arithmetic of integers"):
-        importer.read(proto)
+    x = np.random.default_rng(1).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    np.testing.assert_array_equal(run(importer.read(proto), {"x": x})["y"], 2 * x.argmax(1)[:, None])
     proto.graph.node[1].CopyFrom(node("Cast", ["a"], ["y"], to=TensorProto.FLOAT))
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
-    x = np.random.default_rng(1).standard_normal((2, 3, 4, 4)).astype(np.float32)
     np.testing.assert_array_equal(run(importer.read(proto), {"x": x})["y"], x.argmax(1)[:, None])
 
 
