@@ -3,7 +3,7 @@
 
 The command buffer has three steps: a sharpening MPSCNNConvolution, the function `bilateral` (a bilateral filter), and
 the same convolution again. No image is copied in between. The result is compared with NumPy. On Linux, the function is
-compiled by a C++ compiler: clang++, g++, or the one of pip install 'mpscnn[metal]'.
+compiled by a C++ compiler: clang++, g++, or the one of the package ziglang (the extra metal).
 Needs additional packages: pip install scikit-image pillow tqdm.
 
     python examples/metal_function.py [PHOTOGRAPH] [--radius N] [--sigma X X] [--output PNG] [--json]
