@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from shared import COLOURS, UserError, save
+from shared import COLOURS, UserError, count, fraction, save
 from tqdm import tqdm
 
 import mpscnn
@@ -254,21 +254,9 @@ def detect(options: argparse.Namespace) -> dict[str, Any]:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 
-    def count(text: str) -> int:
-        number = int(text)
-        if number < 1:
-            raise argparse.ArgumentTypeError(f"{number} is less than the minimum (1)")
-        return number
-
-    def fraction(text: str) -> float:
-        number = float(text)
-        if not 0 < number < 1:
-            raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-        return number
-
     parser.add_argument("--steps", type=count, default=600, metavar="N", help="steps of 16 scenes (%(default)s)")
     parser.add_argument("--learning-rate", type=fraction, default=0.01, metavar="X", help="Adam's (%(default)s)")
-    parser.add_argument("--threshold", type=fraction, default=0.5, metavar="X", help="least score (%(default)s)")
+    parser.add_argument("--threshold", type=fraction, default=0.5, metavar="X", help="min score (%(default)s)")
     parser.add_argument("--scenes", type=count, default=200, metavar="N", help="scenes to measure (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of weights and scenes (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("detect.png"), metavar="PNG", help="(%(default)s)")

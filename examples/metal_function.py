@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from shared import UserError, read_picture, save, side_by_side
+from shared import UserError, count, read_picture, save, side_by_side
 from tqdm import trange
 
 import mpscnn
@@ -145,12 +145,6 @@ def smooth(options: argparse.Namespace) -> dict[str, Any]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-
-    def count(text: str) -> int:
-        number = int(text)
-        if number < 1:
-            raise argparse.ArgumentTypeError(f"{number} is less than the minimum (1)")
-        return number
 
     def positive(text: str) -> float:
         number = float(text)

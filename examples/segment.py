@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from shared import COLOURS, Picture, UserError, read_picture, save, side_by_side
+from shared import COLOURS, Picture, UserError, count, fraction, read_picture, save, side_by_side
 from tqdm import tqdm
 
 import mpscnn
@@ -193,18 +193,6 @@ def own_network(options: argparse.Namespace) -> dict[str, Any]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-
-    def count(text: str) -> int:
-        number = int(text)
-        if number < 1:
-            raise argparse.ArgumentTypeError(f"{number} is less than the minimum (1)")
-        return number
-
-    def fraction(text: str) -> float:
-        number = float(text)
-        if not 0 < number < 1:
-            raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-        return number
 
     parser.add_argument("photograph", nargs="?", type=Path, help="file that Pillow reads, with --weights")
     parser.add_argument("--weights", type=Path, metavar="PATH", help="network: .onnx, .pt2, .mpscnn")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that several examples use: pictures, and errors that the user can fix."""
+"""Functions that several examples use: pictures, options, and errors that the user can fix."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,22 @@ COLOURS = (
 
 class UserError(Exception):
     """An error that the user can fix."""
+
+
+def count(text: str) -> int:
+    """Return the number of an option, 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than the minimum (1)")
+    return number
+
+
+def fraction(text: str) -> float:
+    """Return the number of an option, between 0 and 1."""
+    number = float(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return number
 
 
 def read_picture(path: Path) -> Picture:

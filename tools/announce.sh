@@ -17,10 +17,10 @@ built() { [ -e "$stamps/$1" ]; }
 [ "$jobs" -gt 0 ] 2>/dev/null || jobs=1
 built system || { [ "$(uname -s)" = Darwin ] || step 30 750 "install the Debian packages that are missing, with apt"; }
 built group-build && built "group-$target" || step 50 2500 "install Python packages into $venv, PyTorch for the CPU among them"
-built package || step $((280 / jobs)) 100 "compile the package"
+built package || step $((1000 / jobs)) 100 "compile the package"
 if [ "$target" = test ]; then
-    built programs || step $((280 / jobs)) 200 "compile the native tests"
-    step $((1900 / jobs)) 0 "run all tests"
+    built programs || step $((400 / jobs)) 200 "compile the native tests"
+    step $((3000 / jobs)) 0 "run all tests"
 fi
 [ "$seconds" -gt 0 ] || exit 0
 disk=""

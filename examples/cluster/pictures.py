@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the examples of clusters share: the network, and pictures made from the photographs of scikit-image."""
+"""The network of the cluster examples, and pictures made from the photographs of scikit-image."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ SOURCE = """
 #include <metal_stdlib>
 using namespace metal;
 
-// The k greatest (sign 1) or least (sign -1) of the first n channels in order, or their indices; of equals, the first.
-// NaN is greater than all others.
+// The k largest (sign 1) or smallest (sign -1) of the first n channels, sorted, or their indices.
+// Ties: lowest index first. NaN is greater than all others.
 kernel void top(texture2d_array<float, access::read> x [[texture(0)]],
                 texture2d_array<float, access::write> y [[texture(1)]],
                 constant uint& n [[buffer(0)]], constant uint& k [[buffer(1)]], constant float& sign [[buffer(2)]],
@@ -137,11 +137,11 @@ def top(
     y, order = _last(builder, x, dim)
     extent = y.channels
     if not 1 <= k <= extent:
-        raise UnmappedError(f"the {k} {'greatest' if largest else 'least'} of {extent} values")
+        raise UnmappedError(f"the {k} {'largest' if largest else 'smallest'} of {extent} values")
     if k * y.size > WORK_LIMIT:
         raise UnmappedError(
-            f"the {k} {'greatest' if largest else 'least'} of {extent} values, {y.height * y.width} times: {k * y.size}"
-            f" comparisons are more than the maximum ({WORK_LIMIT})"
+            f"the {k} {'largest' if largest else 'smallest'} of {extent} values, {y.height * y.width} times:"
+            f" {k * y.size} comparisons are more than the maximum ({WORK_LIMIT})"
         )
     found: list[Tensor | None] = []
     for indices, is_wanted in enumerate(wanted):

@@ -27,13 +27,13 @@ kernel void windows(texture2d_array<float, access::read> x [[texture(0)]],
                     constant uint* spans [[buffer(0)]], constant float* weights [[buffer(1)]],
                     constant uint& taps [[buffer(2)]], constant uint& flags [[buffer(3)]],
                     uint3 gid [[thread_position_in_grid]]) {
-    bool rows = (flags & 1) != 0, greatest = (flags & 2) != 0;
+    bool rows = (flags & 1) != 0, is_max = (flags & 2) != 0;
     uint at = rows ? gid.y : gid.x, first = spans[2 * at], count = spans[2 * at + 1];
-    float4 v = greatest ? float4(-INFINITY) : float4(0.0f);
+    float4 v = is_max ? float4(-INFINITY) : float4(0.0f);
     for (uint i = 0; i < count; ++i) {
         float4 one = x.read(rows ? uint2(gid.x, first + i) : uint2(first + i, gid.y), gid.z);
         // The max of NaN is NaN.
-        v = greatest ? select(select(v, one, v < one), one, isnan(one)) : v + weights[at * taps + i] * one;
+        v = is_max ? select(select(v, one, v < one), one, isnan(one)) : v + weights[at * taps + i] * one;
     }
     y.write(v, gid.xy, gid.z);
 }
