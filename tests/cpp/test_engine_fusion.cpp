@@ -263,6 +263,134 @@ void test_what_is_fused() {
   expect_neuron("a neuron behind another is not", relu(), {2});
 }
 
+// -------------------------------------------------------------------------------------------------------------- gates
+
+/// source -> convolution -> made -> gate; made * gate -> result, x * f(x). Without the convolution, `made` is the source.
+struct Gate {
+  ImageView source, made, gate, result;
+  ConvProblem conv;
+  NeuronProblem neuron;
+  BinaryProblem product;
+  bool has_convolution = true;
+  std::vector<Command> between, after;
+  std::vector<std::shared_ptr<Memory>> held;
+};
+
+constexpr i64 kGateChannels = 24;
+
+ImageView on(const std::shared_ptr<Engine>& engine, Format format = Format::float32) {
+  const auto bytes = static_cast<std::size_t>(2 * 5 * 7 * kGateChannels) * size_of(format);
+  return dense_view(Memory::lazy(engine, bytes, engine->image_storage()), 2, 5, 7, kGateChannels, format);
+}
+
+/// Compare the number of steps, and the results with those of a plan without fusion, on both engines.
+void expect_gate(const char* what, const std::function<void(Gate&)>& change, std::size_t steps) {
+  for (const char* const name : {"cpu", "cuda-host"}) {
+    const std::shared_ptr<Engine> on_engine = engine_of(name);
+    std::vector<float> results[2];
+    for (const bool fused : {true, false}) {
+      Random random(4);
+      Gate parts;
+      parts.source = on(on_engine), parts.made = on(on_engine), parts.gate = on(on_engine);
+      parts.result = on(on_engine);
+      {
+        const HostAccess access(parts.source.memory, HostAccess::Mode::write);
+        auto* const values = reinterpret_cast<float*>(access.data());
+        for (i64 i = 0; i < parts.source.size(); ++i) values[i] = random.real(-3, 3) * (i % 7 == 0 ? 40.0f : 1.0f);
+      }
+      const auto weights = random_weights(random, kGateChannels, 1, 1, kGateChannels, 1, true);
+      parts.conv.src = parts.source, parts.conv.dst = parts.made, parts.conv.weights = weights;
+      parts.neuron = neuron_problem(parts.made, parts.gate, NeuronType::sigmoid);
+      parts.product.src0.view = parts.made, parts.product.src1.view = parts.gate, parts.product.dst = parts.result;
+      parts.product.function.operation = BinaryOperation::multiply;
+      change(parts);
+      const ImageView copy = on(on_engine);
+      std::vector<Command> list;
+      if (parts.has_convolution) list.push_back({parts.conv, "conv"});
+      list.push_back({parts.neuron, "neuron"});
+      for (Command& command : parts.between) list.push_back(std::move(command));
+      list.push_back({parts.product, "product"});
+      for (Command& command : parts.after) list.push_back(std::move(command));
+      list.push_back({CopyProblem{parts.result, copy}, "copy"});
+      const auto held = std::move(parts.held);
+      parts = {};  // only the list refers to the images
+      const auto plan = make_plan(*on_engine, list, fused);
+      if (fused)
+        report(plan->steps.size() == steps + 1, "%s, %s: %zu commands are %zu steps", name, what, list.size(),
+               plan->steps.size());
+      const std::string error = execute(*on_engine, list, plan).sentence;
+      report(error.empty(), "%s, %s: %s", name, what, error.c_str());
+      const HostAccess access(copy.memory, HostAccess::Mode::read);
+      const auto* const values = reinterpret_cast<const float*>(access.data());
+      results[fused].assign(values, values + copy.size());
+    }
+    float worst = 0;
+    for (std::size_t i = 0; i < results[0].size(); ++i) {
+      const float x = results[0][i], y = results[1][i];
+      if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+      const float off = std::fabs(x - y) / std::fmax(1.0f, std::fabs(x));
+      worst = std::isnan(off) ? kInfinity : std::fmax(worst, off);
+    }
+    report(worst <= 3e-6f, "%s, %s: fused and unfused results differ by %g", name, what, double{worst});
+  }
+}
+
+void test_gates() {
+  const auto hard = [](Gate& p) {
+    p.neuron.neuron.type = NeuronType::hard_sigmoid;
+    p.neuron.neuron.a = 1.0f / 6, p.neuron.neuron.b = 0.5f;
+  };
+  const auto alone = [](Gate& p) {
+    p.has_convolution = false;
+    p.neuron.src = p.product.src0.view = p.source;
+  };
+  const auto image = [](const Gate& p) { return on(engine_of(p.source.memory->owner()->name())); };
+  expect_gate("swish", [](Gate&) {}, 1);
+  expect_gate("hard swish", hard, 1);
+  expect_gate("operands swapped", [](Gate& p) { std::swap(p.product.src0, p.product.src1); }, 1);
+  expect_gate("swish of an image", alone, 1);
+  expect_gate("hard swish of an image", [&](Gate& p) { alone(p), hard(p); }, 1);
+  expect_gate("a sum behind",
+              [&](Gate& p) {
+                BinaryProblem sum;
+                const ImageView end = image(p);
+                sum.src0.view = p.result, sum.src1.view = p.source, sum.dst = end;
+                p.after.push_back({sum, "sum"});
+                p.result = end;
+              },
+              1);
+  expect_gate("infinities and NaN",
+              [&](Gate& p) {
+                alone(p);
+                const HostAccess access(p.source.memory, HostAccess::Mode::update);
+                auto* const values = reinterpret_cast<float*>(access.data());
+                values[0] = kInfinity, values[1] = -kInfinity, values[2] = NAN, values[3] = -1e30f, values[4] = 1e30f;
+              },
+              1);
+
+  expect_gate("a convolution with an activation", [](Gate& p) { p.conv.neuron = relu(); }, 2);
+  expect_gate("a convolution's result that others know", [](Gate& p) { p.held.push_back(p.made.memory); }, 2);
+  expect_gate("a convolution's result with a later reader",
+              [&](Gate& p) { p.after.push_back({neuron_problem(p.made, image(p), NeuronType::tanh), "later"}); }, 3);
+  expect_gate("a gate that others know", [](Gate& p) { p.held.push_back(p.gate.memory); }, 3);
+  expect_gate("a gate with another reader",
+              [&](Gate& p) { p.after.push_back({neuron_problem(p.gate, image(p), NeuronType::tanh), "later"}); }, 4);
+  expect_gate("tanh", [](Gate& p) { p.neuron.neuron.type = NeuronType::tanh; }, 3);
+  expect_gate("a scale", [](Gate& p) { p.product.function.scale0 = 2; }, 3);
+  expect_gate("a bias", [](Gate& p) { p.product.function.bias = 1; }, 3);
+  expect_gate("a bound", [](Gate& p) { p.product.function.max = 1; }, 3);
+  expect_gate("a difference", [](Gate& p) { p.product.function.operation = BinaryOperation::subtract; }, 3);
+  expect_gate("a square of the gate", [](Gate& p) { p.product.src0.view = p.gate; }, 2);
+  expect_gate("a product with another image", [](Gate& p) { p.product.src0.view = p.source; }, 2);
+  expect_gate("a host task in between", [](Gate& p) { p.between.push_back({HostTask{[] {}, nullptr}, "task"}); }, 4);
+  expect_gate("a write to the image in between",
+              [&](Gate& p) {
+                alone(p);
+                p.between.push_back({BufferFillProblem{.dst = p.source.memory, .bytes = 64, .value = 0}, "fill"});
+              },
+              3);
+}
+
 void test_keys() {
   Parts mine;
   Parts theirs;
@@ -323,7 +451,7 @@ std::vector<Command> random_network(unsigned seed, const ImageView& input, const
     return random.pick({NeuronType::none, NeuronType::none, NeuronType::relu, NeuronType::softsign});
   };
   for (i64 i = random.whole(2, 12); i > 0; --i) {
-    switch (random.whole(0, 4)) {
+    switch (random.whole(0, 5)) {
       case 0: {
         const ImageView src = any();
         convolution(src, result(), type());
@@ -346,6 +474,18 @@ std::vector<Command> random_network(unsigned seed, const ImageView& input, const
       case 3: {
         const ImageView src = any();
         commands.push_back({neuron_problem(src, result(), type()), "neuron"});
+        break;
+      }
+      case 4: {  // a convolution with swish, or swish of an earlier result
+        const ImageView src = any();
+        ImageView inner = src;
+        if (random.one_in(2)) inner = result(), convolution(src, inner, NeuronType::none);
+        const ImageView gate = result();
+        commands.push_back({neuron_problem(inner, gate, NeuronType::sigmoid), "gate"});
+        BinaryProblem product;
+        product.src0.view = inner, product.src1.view = gate, product.dst = result();
+        product.function.operation = BinaryOperation::multiply;
+        commands.push_back({product, "product"});
         break;
       }
       default: {
@@ -705,5 +845,5 @@ void test_pairs() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_tests(argc, argv, {test_what_is_fused, test_keys, test_networks, test_pooling, test_sums, test_pairs});
+  return run_tests(argc, argv, {test_what_is_fused, test_gates, test_keys, test_networks, test_pooling, test_sums, test_pairs});
 }

@@ -88,6 +88,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual bool fuses(const NormalizeProblem&) const { return false; }
   virtual bool fuses(const NormalizeAddProblem&) const { return false; }
   virtual bool fuses(const MaskedSumProblem&) const { return false; }
+  virtual bool fuses(const NeuronProblem&) const { return true; }
   /// Return whether sums along rows and columns, one after the other, may be computed in one call.
   virtual bool sums_pixels() const { return false; }
   /// Return whether results that cost little are computed again for late readers, which saves their memory.

@@ -99,19 +99,14 @@ class Placer {
   void share_places(std::uint32_t at) {
     const auto& members = plan_.steps[at].commands;
     if (members.size() == 1) return;
-    const auto* const conv = std::get_if<ConvProblem>(&commands_[members.front()].problem);
-    if (!conv) {
-      slots_[index_.of(result_of(commands_[members.front()].problem).memory.get())].bytes = 0;
-      return;
-    }
-    ConvProblem fused = *conv;
-    for (const std::uint32_t command : std::span(members).subspan(1)) {
-      slots_[index_.of(fused.dst.memory.get())].bytes = 0;
-      absorb(fused, commands_[command].problem);
-    }
+    for (const std::uint32_t command : std::span(members).first(members.size() - 1))
+      slots_[index_.of(result_of(commands_[command].problem).memory.get())].bytes = 0;
     if (!engine_.adds_in_place()) return;
-    const ImageView &addend = fused.addend, &dst = fused.dst;
-    if (!addend.memory || addend.memory == fused.src.memory) return;
+    const Problem problem = fused_problem(commands_, plan_.steps[at]);
+    const auto* const conv = std::get_if<ConvProblem>(&problem);
+    if (!conv) return;
+    const ImageView &addend = conv->addend, &dst = conv->dst;
+    if (!addend.memory || addend.memory == conv->src.memory) return;
     const std::uint32_t from = index_.of(addend.memory.get()), to = index_.of(dst.memory.get());
     if (!slots_[from].is_used() || !slots_[to].is_used() || slots_[from].bytes != slots_[to].bytes) return;
     if (slot_of_[to] != to || slots_[slot_of_[from]].last != at || slots_[to].first != at) return;

@@ -2,6 +2,7 @@
 #include "engine/plan/fusion.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <span>
@@ -144,6 +145,34 @@ std::optional<MaskedSumProblem> masked(const BinaryProblem& first, const BinaryG
   return MaskedSumProblem{first.src0, first.src1, next.mask, next.diff_src, next.scale};
 }
 
+/// Return an activation and the product of its source and its result, x * f(x), as one activation.
+std::optional<NeuronProblem> gated(const NeuronProblem& first, const BinaryProblem& next) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  NeuronProblem both = first;
+  switch (first.neuron.type) {
+    case NeuronType::sigmoid: both.neuron.type = NeuronType::swish; break;
+    case NeuronType::hard_sigmoid: both.neuron.type = NeuronType::hard_swish; break;
+    default: return std::nullopt;
+  }
+  const Arithmetic& f = next.function;
+  if (f.operation != BinaryOperation::multiply || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0) return std::nullopt;
+  if (f.min != -kInfinity || f.max != kInfinity || next.mask.memory) return std::nullopt;
+  const bool is_first = same_pixels(next.src0.view, first.dst);
+  const Operand &gate = is_first ? next.src0 : next.src1, &source = is_first ? next.src1 : next.src0;
+  if (!same_pixels(gate.view, first.dst) || !same_pixels(source.view, first.src)) return std::nullopt;
+  if (!is_plain(gate, next.dst) || !is_plain(source, next.dst)) return std::nullopt;
+  if (!is_float(first.src.format) || !is_float(first.dst.format)) return std::nullopt;
+  both.dst = next.dst;
+  return both;
+}
+
+/// Return two commands as an activation with its product, if they are one.
+std::optional<NeuronProblem> gated(const Problem& first, const Problem& next) {
+  const auto* const neuron = std::get_if<NeuronProblem>(&first);
+  const auto* const product = std::get_if<BinaryProblem>(&next);
+  return neuron && product ? gated(*neuron, *product) : std::nullopt;
+}
+
 /// Return two commands as one problem, if there is one that the engine solves.
 std::optional<Problem> pair_of(const Engine& engine, const Problem& first, const Problem& next) {
   const auto solved = [&](auto problem) -> std::optional<Problem> {
@@ -156,7 +185,7 @@ std::optional<Problem> pair_of(const Engine& engine, const Problem& first, const
   }
   if (const auto* const sum = std::get_if<BinaryProblem>(&first))
     if (const auto* const gradient = std::get_if<BinaryGradientProblem>(&next)) return solved(masked(*sum, *gradient));
-  return std::nullopt;
+  return solved(gated(first, next));
 }
 
 class Fuser {
@@ -229,6 +258,20 @@ class Fuser {
     return next;
   }
 
+  /// Return an activation and the product with it, if they are the only other commands that use the result.
+  std::optional<std::array<std::uint32_t, 2>> gate_of(const ImageView& result, std::uint32_t last) const {
+    const std::uint32_t block = index_.of(result.memory.get());
+    if (!structure_.blocks[block].is_private || structure_.blocks[block].references != 3) return std::nullopt;
+    const std::uint32_t product = last_use_[block];
+    std::uint32_t neuron = last + 1;
+    while (neuron < product && std::ranges::find(structure_.uses_of(neuron), block) == structure_.uses_of(neuron).end())
+      ++neuron;
+    if (neuron >= product || taken_[neuron] || taken_[product]) return std::nullopt;
+    if (!gated(commands_[neuron].problem, commands_[product].problem)) return std::nullopt;
+    if (next_of(result_of(commands_[neuron].problem), neuron) != product) return std::nullopt;
+    return std::array{neuron, product};
+  }
+
   Plan::Step step_of_sums(std::uint32_t first, const ReduceProblem& sum) const {
     const auto next = engine_.sums_pixels() ? next_of(sum.dst, first) : std::nullopt;
     const auto* const other = next ? std::get_if<ReduceProblem>(&commands_[*next].problem) : nullptr;
@@ -250,7 +293,8 @@ class Fuser {
 
   Plan::Step step_from(std::uint32_t first) const {
     const Problem& problem = commands_[first].problem;
-    if (std::holds_alternative<NormalizeProblem>(problem) || std::holds_alternative<BinaryProblem>(problem))
+    if (std::holds_alternative<NormalizeProblem>(problem) || std::holds_alternative<BinaryProblem>(problem) ||
+        std::holds_alternative<NeuronProblem>(problem))
       return step_of_pair(first);
     if (const auto* const sum = std::get_if<ReduceProblem>(&commands_[first].problem)) return step_of_sums(first, *sum);
     Plan::Step step{{first}};
@@ -259,24 +303,28 @@ class Fuser {
     ConvProblem conv = *start;
     for (;;) {
       const std::uint32_t before = step.commands.back();
-      const auto found = next_of(conv.dst, before);
-      if (!found) return step;
-      const std::uint32_t next = *found;
+      std::vector<std::uint32_t> found;  // one command, or two
+      if (const auto gate = gate_of(conv.dst, before))
+        found.assign(gate->begin(), gate->end());
+      else if (const auto reader = next_of(conv.dst, before))
+        found = {*reader};
+      if (found.empty()) return step;
+      const std::uint32_t next = found.back();
       const auto* const pool = std::get_if<PoolProblem>(&commands_[next].problem);
       if (pool && !can_pool(conv, *pool)) return step;
-      if (!engine_.fuses(conv, commands_[next].problem)) return step;
+      if (!engine_.fuses(conv, commands_[found.front()].problem)) return step;
       if (pool) {  // the last one
         if (stays(conv.src, before + 1, next) && are_disjoint(conv.src, pool->dst)) step.commands.push_back(next);
         return step;
       }
-      if (!absorb(conv, commands_[next].problem)) return step;
+      if (absorb(conv, commands_, found) != found.size()) return step;
       // The fused step runs when `next` would.
       if (!stays(conv.src, before + 1, next) || !are_disjoint(conv.src, conv.dst)) return step;
       if (conv.addend.memory) {
-        const bool is_new = std::holds_alternative<BinaryProblem>(commands_[next].problem);
+        const bool is_new = std::holds_alternative<BinaryProblem>(commands_[found.front()].problem);
         if (!is_new && (!stays(conv.addend, before + 1, next) || !are_disjoint(conv.addend, conv.dst))) return step;
       }
-      step.commands.push_back(next);
+      step.commands.insert(step.commands.end(), found.begin(), found.end());
     }
   }
 
@@ -290,10 +338,15 @@ class Fuser {
 
 }  // namespace
 
-bool absorb(ConvProblem& conv, const Problem& next) {
-  if (const auto* sum = std::get_if<BinaryProblem>(&next)) return absorb_sum(conv, *sum);
-  if (const auto* neuron = std::get_if<NeuronProblem>(&next)) return absorb_neuron(conv, *neuron);
-  return false;
+std::size_t absorb(ConvProblem& conv, const std::vector<Command>& commands, std::span<const std::uint32_t> next) {
+  const Problem& first = commands[next.front()].problem;
+  if (next.size() > 1) {
+    const auto gate = gated(first, commands[next[1]].problem);
+    if (gate && absorb_neuron(conv, *gate)) return 2;
+  }
+  if (const auto* sum = std::get_if<BinaryProblem>(&first)) return absorb_sum(conv, *sum) ? 1 : 0;
+  if (const auto* neuron = std::get_if<NeuronProblem>(&first)) return absorb_neuron(conv, *neuron) ? 1 : 0;
+  return 0;
 }
 
 ConvPoolProblem pooled(const ConvProblem& conv, const PoolProblem& pool) {
@@ -309,6 +362,8 @@ ConvPoolProblem pooled(const ConvProblem& conv, const PoolProblem& pool) {
 }
 
 const ImageView& result_of(const Problem& problem) {
+  if (const auto* const conv = std::get_if<ConvProblem>(&problem)) return conv->dst;
+  if (const auto* const neuron = std::get_if<NeuronProblem>(&problem)) return neuron->dst;
   if (const auto* const normalize = std::get_if<NormalizeProblem>(&problem)) return normalize->dst;
   if (const auto* const sum = std::get_if<BinaryProblem>(&problem)) return sum->dst;
   return std::get<ReduceProblem>(problem).dst;
@@ -323,11 +378,11 @@ Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& st
   }
   if (const auto* const sum = std::get_if<BinaryProblem>(&first))
     return *masked(*sum, std::get<BinaryGradientProblem>(last));
-  ConvProblem conv = std::get<ConvProblem>(commands[step.commands.front()].problem);
-  for (const std::uint32_t command : std::span(step.commands).subspan(1)) {
-    const Problem& next = commands[command].problem;
-    if (const auto* const pool = std::get_if<PoolProblem>(&next)) return pooled(conv, *pool);
-    absorb(conv, next);
+  if (std::holds_alternative<NeuronProblem>(first)) return *gated(first, last);
+  ConvProblem conv = std::get<ConvProblem>(first);
+  for (std::span<const std::uint32_t> next = std::span(step.commands).subspan(1); !next.empty();) {
+    if (const auto* const pool = std::get_if<PoolProblem>(&commands[next.front()].problem)) return pooled(conv, *pool);
+    next = next.subspan(absorb(conv, commands, next));
   }
   return conv;
 }

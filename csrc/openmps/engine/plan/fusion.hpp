@@ -2,6 +2,10 @@
 // Fusion: commands that become one call of an engine.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "engine/plan/plan.hpp"
 #include "engine/plan/structure.hpp"
 #include "engine/problem/conv_pool.hpp"
@@ -16,12 +20,13 @@ std::vector<Plan::Step> fuse(const Engine& engine, const std::vector<Command>& c
 /// Return the problem of a step of several commands.
 Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& step);
 
-/// Return the result that the next command of a step reads.
+/// Return the result of a command that is in a step with a later one.
 const ImageView& result_of(const Problem& problem);
 
-/// Extend `conv` by `next`, which reads its result, so that it stores the result of `next`. Return false and leave
-/// `conv` unchanged if no such problem exists.
-bool absorb(ConvProblem& conv, const Problem& next);
+/// Extend `conv` by the next of `commands`, which reads its result, so that it stores the result of that command, or by
+/// the next two: an activation and the product with it. Return their number; 0 if no such problem exists, and `conv` is
+/// unchanged.
+std::size_t absorb(ConvProblem& conv, const std::vector<Command>& commands, std::span<const std::uint32_t> next);
 
 /// Return a convolution and the max pooling of its result as one problem.
 ConvPoolProblem pooled(const ConvProblem& conv, const PoolProblem& pool);

@@ -28,6 +28,9 @@ enum class NeuronType : std::int32_t {
   exponential,
   logarithm,
   gelu,
+  // Values that Apple does not have: the source times its gate. Only plans make them.
+  swish = 0x100,  ///< x * sigmoid(x)
+  hard_swish,     ///< x * hard_sigmoid(x)
 };
 
 /// An activation function with Apple's parameters; formulas in engine/shared/neuron.hpp.

@@ -86,6 +86,8 @@ struct NeuronFormulas {
     return static_cast<float>(Math::log(Real(a) * x + b) / log_base);
   }
   static MPSCNN_HOST_DEVICE float gelu(float x) { return x * Math::normal_cdf(x); }
+  static MPSCNN_HOST_DEVICE float swish(float x) { return x * sigmoid(x); }
+  static MPSCNN_HOST_DEVICE float hard_swish(float x, float a, float b) { return x * hard_sigmoid(x, a, b); }
 
   /// exp(-|b * x|), accurate to float although the product is rounded.
   static MPSCNN_HOST_DEVICE float exp_below_zero(float x, float b) {

@@ -88,6 +88,8 @@ MPSCNN_CLONES void neuron_row(NeuronType type, float a, float b, float c, double
     case NeuronType::exponential: MPSCNN_LOOP(F::exponential(x, a, b, log_base));
     case NeuronType::logarithm: MPSCNN_LOOP(F::logarithm(x, a, b, log_base));
     case NeuronType::gelu: MPSCNN_LOOP(F::gelu(x));
+    case NeuronType::swish: MPSCNN_LOOP(F::swish(x));
+    case NeuronType::hard_swish: MPSCNN_LOOP(F::hard_swish(x, a, b));
   }
 #undef MPSCNN_LOOP
 }
@@ -117,6 +119,8 @@ MPSCNN_CLONES void neuron_gradient_row(NeuronType type, float a, float b, float 
     case NeuronType::exponential: MPSCNN_LOOP(F::exponential_gradient(e, x, a, b, log_base));
     case NeuronType::logarithm: MPSCNN_LOOP(F::logarithm_gradient(e, x, a, b, log_base));
     case NeuronType::gelu: MPSCNN_LOOP(F::gelu_gradient(e, x));
+    case NeuronType::swish:
+    case NeuronType::hard_swish: break;  // not in gradients
   }
 #undef MPSCNN_LOOP
 }

@@ -206,6 +206,8 @@ MPSCNN_HOST_DEVICE float activate(const Activation& f, float x, i64 channel) {
       return F::exponential(x, f.a, f.b, f.log_base);
     case NeuronType::logarithm: return F::logarithm(x, f.a, f.b, f.log_base);
     case NeuronType::gelu: return F::gelu(x);
+    case NeuronType::swish: return F::swish(x);
+    case NeuronType::hard_swish: return F::hard_swish(x, f.a, f.b);
   }
   return x;
 }
@@ -235,6 +237,8 @@ MPSCNN_HOST_DEVICE float activate_gradient(const Activation& f, float gradient, 
       return F::exponential_gradient(gradient, x, f.a, f.b, f.log_base);
     case NeuronType::logarithm: return F::logarithm_gradient(gradient, x, f.a, f.b, f.log_base);
     case NeuronType::gelu: return F::gelu_gradient(gradient, x);
+    case NeuronType::swish:
+    case NeuronType::hard_swish: return 0;  // not in gradients
   }
   return gradient;
 }

@@ -37,6 +37,8 @@ bool append_neuron(dnnl::post_ops& ops, const Neuron& neuron) {
       if (a != 0.0f || b < 0.0f) return false;
       ops.append_eltwise(algorithm::eltwise_clip, 0, b);
       return true;
+    case NeuronType::swish: ops.append_eltwise(algorithm::eltwise_swish, 1, 0); return true;
+    case NeuronType::hard_swish: ops.append_eltwise(algorithm::eltwise_hardswish, a, b); return true;
     case NeuronType::softplus:
     case NeuronType::softsign:
     case NeuronType::power:
