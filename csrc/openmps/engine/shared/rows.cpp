@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating-point traps are never unmasked; without this line, most of the loops below stay scalar on AVX2. Values are
-// the same.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-trapping-math")
-#endif
 
 #include "engine/shared/rows.hpp"
 

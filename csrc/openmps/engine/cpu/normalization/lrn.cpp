@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating-point traps are never unmasked, and without this line the powers below stay scalar. Values are the same.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-trapping-math")
-#endif
 
 #include "engine/cpu/normalization/lrn.hpp"
 

@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating-point traps are never unmasked, and without this line the loops with comparisons stay scalar on AVX2.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-trapping-math")
-#endif
 
 #include "engine/cpu/softmax/softmax.hpp"
 
