@@ -58,7 +58,7 @@ def load(
         Further options of the reader, by name. For weights of a known architecture: properties that do not follow from
         the tensors, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules:
         {"free_size": False}, a faster import for one height and width only; {"free_size": True}, an import that may
-        take minutes for networks that are large or hard to trace, instead of one that fixes their size after 10 s.
+        take minutes for networks that are hard to trace, instead of one that fixes their size.
     dtype, mean, std, allow_reduced_precision, optimize, device
         See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True

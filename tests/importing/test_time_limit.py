@@ -80,12 +80,30 @@ def slow(forward: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
 
 def test_the_trace_for_all_sizes_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_module, "FREE_SECONDS", 0.2)
+    monkeypatch.setattr(torch_module, "FREE_RATIO", 0.01)
     began = time.thread_time()
     net = mpscnn.load(slow(lambda x: torch.relu(x) * 2), input_shapes=(1, 3, 6, 8))
     assert time.thread_time() - began < 15
     assert net.inputs["x"].height == 6
     x = np.random.default_rng(0).normal(size=(2, 3, 6, 8)).astype(np.float32)
     assert np.array_equal(net(x), np.maximum(x, 0) * 2)
+    with pytest.raises(
+        ValueError, match=r"fixed by a limit of time: .* took over \d+ s; {\"free_size\": True} has none"
+    ):
+        net(x[:, :, 1:])
+
+
+def test_the_limit_follows_the_trace_for_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine imports like a fast one."""
+
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            compute(1.5)
+            return torch.relu(x)
+
+    monkeypatch.setattr(torch_module, "FREE_SECONDS", 0.2)
+    net = mpscnn.load(Slow(), input_shapes=(1, 3, 6, 8))
+    assert net.inputs["x"].height is None
 
 
 def test_an_operator_that_is_refused_for_all_sizes_only() -> None:

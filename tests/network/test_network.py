@@ -273,7 +273,7 @@ def test_wrong_arrays(net: mpscnn.Network, arrays: Any, error: type[Exception], 
         (
             {"layout": "NCHW", "channels": 3, "height": 3, "width": 6, "fixed_by": "pool"},
             (1, 3, 6, 3),
-            'input "x": its height (6) is not 3, the one that the model was imported for: pool depends on it. The shape'
+            'input "x": its height (6) is not 3, the one that the model was imported for, fixed by pool. The shape'
             ' (1, 3, 6, 3) does not fit the layout "NCHW", (N, 3, 3, 6), but "NHWC": set net.input_layout = "NHWC", or'
             " permute the axes of the array: (0, 3, 1, 2).",
         ),
@@ -364,7 +364,7 @@ def test_fixed_sizes_name_their_reason(make_x: Make) -> None:
     net(make_x(1, 9, 7))
     with pytest.raises(
         ValueError,
-        match=r"height \(8\) is not 9, the one that the model was imported for: avgpool \(AdaptiveAvgPool2d\) depends",
+        match=r"height \(8\) is not 9, the one that the model was imported for, fixed by avgpool \(AdaptiveAvgPool2d\)",
     ):
         net(make_x(1, 8, 7))
 

@@ -81,9 +81,8 @@ void Network::check_inputs(std::span<const ImageShape> inputs) const {
           "\" has ", inputs[0].n, ".");
     const auto fits = [&](std::optional<std::int64_t> wanted, std::int64_t given, const char* what) {
       check(!wanted || *wanted == given, "input \"", spec.name, "\": its ", what, " (", given, ") is not ",
-            wanted.value_or(0),
-            spec.fixed_by.empty() ? "" : ", the one that the model was imported for: ", spec.fixed_by,
-            spec.fixed_by.empty() ? "" : " depends on it", ".");
+            wanted.value_or(0), spec.fixed_by.empty() ? "" : ", the one that the model was imported for, fixed by ",
+            spec.fixed_by, ".");
     };
     fits(spec.c, shape.c, "number of channels");
     fits(spec.h, shape.h, "height");

@@ -22,7 +22,7 @@ def limited(seconds: float) -> Iterator[None]:
 
     Processor time is counted where the system tells that of a thread: other work of the machine does not matter.
     """
-    thread, clock = threading.get_ident(), _clock()
+    thread, clock = threading.get_ident(), thread_clock()
     end, lock, left, raised = clock() + seconds, threading.Lock(), threading.Event(), threading.Event()
 
     def watch() -> None:
@@ -44,7 +44,8 @@ def limited(seconds: float) -> Iterator[None]:
             _drop_undelivered(thread)
 
 
-def _clock() -> Callable[[], float]:
+def thread_clock() -> Callable[[], float]:
+    """Return a function that returns the processor time of this thread in seconds, or else the time of day."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return time.monotonic
     number = time.pthread_getcpuclockid(threading.get_ident())

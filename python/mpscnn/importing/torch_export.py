@@ -34,6 +34,9 @@ from .torch_patterns import Pattern, operator_name, patterns
 # that first permute their input have another.
 LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
 
+# Why the heights and widths of a graph are fixed if they were in the trace.
+FIXED_BY_TRACE = "torch.export, without dynamic shapes"
+
 # Max values of a constant that the program computes.
 MAXIMUM_CONSTANT = 1 << 28
 
@@ -328,7 +331,7 @@ class _Reader:
                 spec = replace(inputs[name], height=static.get("H", inputs[name].height))
                 spec = replace(spec, width=static.get("W", spec.width))
                 if spec.height is not None and spec.width is not None:
-                    spec = replace(spec, fixed_by="torch.export, without dynamic shapes")
+                    spec = replace(spec, fixed_by=FIXED_BY_TRACE)
                 inputs[name] = spec
             self.values[node] = x
 

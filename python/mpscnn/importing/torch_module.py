@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from . import time_limit, torch_export
 
-# Max seconds for the trace that leaves heights and widths free.
+# Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
+# trace for one size. It usually takes twice as long as that one, on any machine; a pathological one, hundreds of times.
 FREE_SECONDS = 10.0
+FREE_RATIO = 4.0
 # Images in a trace for which a batch of one was given.
 TRACED_BATCH = 3
 
@@ -37,7 +40,7 @@ def read(
     torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
     and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
     only. The module is traced for the example's size first, and then for all sizes. That second trace may fail, refuse
-    an operator, or take longer than FREE_SECONDS: then the first one is used.
+    an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used.
 
     Parameters
     ----------
@@ -75,19 +78,36 @@ def read(
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
     with _in_eval_mode(module), torch_export.quiet():
         several = _with_batch(args, kwargs) if input_shapes is not None else None
+        clock = time_limit.thread_clock()
+        began = clock()
         graph, refused = _static(module, args, kwargs, name, several)
-        if free_size is not False:
-            with contextlib.suppress(Exception, time_limit.OverdueError):
-                limit = time_limit.limited(FREE_SECONDS) if free_size is None else contextlib.nullcontext()
-                with limit:
+        seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
+        try:
+            if free_size is not False:
+                with time_limit.limited(seconds) if free_size is None else contextlib.nullcontext():
                     given = several or _fresh(args, kwargs)
                     program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given))
                     if several is None or torch_export.has_free_batch(program):
                         return torch_export.read(program, name=name)
+        except time_limit.OverdueError:
+            if graph is not None:
+                _note_limit(graph, seconds)
+        except Exception:  # not for all sizes
+            pass
     if graph is None:
         assert refused is not None
         raise refused
     return graph
+
+
+def _note_limit(graph: Graph, seconds: float) -> None:
+    """Say in the graph why its sizes are fixed, unless a node fixed them."""
+    for name, spec in graph.inputs.items():
+        if spec.fixed_by == torch_export.FIXED_BY_TRACE:
+            reason = (
+                f'a limit of time: the trace for all sizes took over {seconds:.0f} s; {{"free_size": True}} has none'
+            )
+            graph.inputs[name] = replace(spec, fixed_by=reason)
 
 
 def _static(
