@@ -21,7 +21,7 @@ import mpscnn
 from mpscnn import benchmarking
 from mpscnn.benchmarking import Comparison, Contestant
 
-NETWORKS = ("resnet50", "mobilenet_v2")
+NETWORKS = ("resnet50", "mobilenet_v2", "mobilenet_v3_large", "efficientnet_b0")
 BATCHES = (1, 8)
 SHAPE = (3, 224, 224)
 

@@ -23,6 +23,8 @@ NAMES = [
     "resnext50_32x4d",
     "mobilenet_v2",
     "vgg16",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
     "squeezenet1_1",
     "densenet121",
     "inception_v3",

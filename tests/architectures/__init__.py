@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import densenet, espcn, inception, mobilenet, resnet, squeezenet, style_transfer, unet, vgg, yolo_tiny
+from . import densenet, espcn, inception, mobile, mobilenet, resnet, squeezenet, style_transfer, unet, vgg, yolo_tiny
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         partial(resnet.resnet, "resnet50", group_width=128), (3, 64, 64), {"width": 16, "classes": 10}
     ),
     "mobilenet_v2": Architecture(mobilenet.MobileNetV2, (3, 64, 64), {"classes": 10}),
+    "mobilenet_v3_large": Architecture(mobile.mobilenet_v3_large, (3, 64, 64), {"classes": 10}),
+    "efficientnet_b0": Architecture(mobile.efficientnet_b0, (3, 64, 64), {"classes": 10}),
     **{
         f"{name}{suffix}": Architecture(
             partial(vgg.vgg, f"{name}{suffix}"), (3, 64, 64), {"width": 8, "hidden": 48, "classes": 10}
