@@ -349,7 +349,7 @@ struct Chain {
   Failure run(Engine& engine, float value) {
     const std::vector<float> values(kCount, value);
     src->upload(0, kBytes, values.data());
-    return Execution::start(engine, *list, stream).wait();
+    return Execution::start(engine, *list, {}, stream).wait();
   }
   float result() {
     float values[2] = {};
@@ -436,7 +436,7 @@ void running_lists_keep_their_memory() {
   Engine& engine = new_engine();
   Chain chain(engine), idle(engine);
   for (int run = 0; run < 3; ++run) chain.run(engine, 1), idle.run(engine, 1);
-  Execution running = Execution::start(engine, *chain.list, chain.stream);
+  Execution running = Execution::start(engine, *chain.list, {}, chain.stream);
   RepeatedList::free_idle(engine);
   report(engine.memory_use().allocated == 5 * Chain::kBytes, "%llu bytes with a list under way",
          static_cast<unsigned long long>(engine.memory_use().allocated));

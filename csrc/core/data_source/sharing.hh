@@ -41,11 +41,15 @@
 @protocol CommandRecorder
 /// YES: the commands encoded from now on can be recorded. There are none yet.
 - (BOOL)recordsCommands;
-/// Return all commands encoded so far; nil if they cannot be repeated. Kernels may be changed afterwards: the commands
-/// stay as they are.
-- (nullable id)recordedCommands;
-/// Encode what recordedCommands returned, with the images that are not temporary. Raises if one cannot be used.
-- (void)encodeRecordedCommands:(id)commands
+/// YES: they can be encoded with other images of the same layout instead of those that they were recorded with.
+- (BOOL)recordsForOtherImages;
+/// Return all commands encoded so far, which use these images and temporary ones; nil if they cannot be repeated.
+/// Kernels may be changed afterwards: the commands stay as they are.
+- (nullable id)recordedCommandsWithSourceImages:(NSArray<MPSImage *> *)sourceImages
+                              destinationImages:(NSArray<MPSImage *> *)destinationImages;
+/// Encode what the method above returned. Raises if an image cannot be used. Return NO, and encode nothing, if the
+/// images have another layout or share memory.
+- (BOOL)encodeRecordedCommands:(id)commands
                   sourceImages:(NSArray<MPSImage *> *)sourceImages
              destinationImages:(NSArray<MPSImage *> *)destinationImages;
 @end

@@ -7,6 +7,7 @@
 #include <mpscnn/watched_memory.hpp>
 
 #include "core/data_source/sharing.hh"
+#include "core/device/completion_check.hh"
 #include "core/device/device_impl.hh"
 #include "core/device/forked.hpp"
 #include "core/device/objc_scope.hh"
@@ -29,9 +30,7 @@ Ref<NSArray *> images_of(std::span<const std::shared_ptr<Image>> images) {
 
 struct RecordedCommands::Impl {
   Ref<id> commands;
-  Ref<NSArray *> sources, destinations;
   std::shared_ptr<Device> device;
-  std::vector<std::shared_ptr<Image>> outputs;
   std::uint64_t work = 0;  ///< multiply-adds
 };
 
@@ -41,20 +40,24 @@ bool RecordedCommands::can_record(const CommandBuffer &buffer) {
          !WatchedMemory::has_losses() && [recorder_of(buffer) recordsCommands];
 }
 
+bool RecordedCommands::takes_other_images(const CommandBuffer &buffer) {
+  return [recorder_of(buffer) recordsForOtherImages];
+}
+
 std::shared_ptr<const RecordedCommands> RecordedCommands::make(CommandBuffer &buffer,
                                                                std::span<const std::shared_ptr<Image>> inputs,
                                                                std::span<const std::shared_ptr<Image>> outputs) {
   return guard([&]() -> std::shared_ptr<const RecordedCommands> {
-    const auto has_own_memory = [](const auto &image) { return !image->is_temporary() && !image->impl().shared; };
-    if (!std::ranges::all_of(inputs, has_own_memory) || !std::ranges::all_of(outputs, has_own_memory)) return nullptr;
-    auto commands = Ref<id>::retain([recorder_of(buffer) recordedCommands]);
+    const bool is_for_others = takes_other_images(buffer);
+    const auto fits = [&](const auto &image) {
+      return !image->is_temporary() && (is_for_others || !image->impl().shared);
+    };
+    if (!std::ranges::all_of(inputs, fits) || !std::ranges::all_of(outputs, fits)) return nullptr;
+    auto commands = Ref<id>::retain([recorder_of(buffer) recordedCommandsWithSourceImages:images_of(inputs).get()
+                                                                        destinationImages:images_of(outputs).get()]);
     if (!commands) return nullptr;
-    return std::make_shared<const RecordedCommands>(std::unique_ptr<Impl>(new Impl{commands,
-                                                                                   images_of(inputs),
-                                                                                   images_of(outputs),
-                                                                                   buffer.device(),
-                                                                                   {outputs.begin(), outputs.end()},
-                                                                                   buffer.impl().work}));
+    return std::make_shared<const RecordedCommands>(
+        std::unique_ptr<Impl>(new Impl{commands, buffer.device(), buffer.impl().work}));
   });
 }
 
@@ -64,15 +67,25 @@ RecordedCommands::~RecordedCommands() {
   impl_->commands = {};
 }
 
-void RecordedCommands::encode(CommandBuffer &buffer) const {
+bool RecordedCommands::encode(CommandBuffer &buffer, std::span<const std::shared_ptr<Image>> inputs,
+                              std::span<const std::shared_ptr<Image>> outputs) const {
   check_not_forked();
   check_open(buffer, *impl_->device, "Network");
-  guard([&] {
-    [recorder_of(buffer) encodeRecordedCommands:impl_->commands.get()
-                                   sourceImages:impl_->sources.get()
-                              destinationImages:impl_->destinations.get()];
-    for (const auto &output : impl_->outputs) output->impl().note_write(buffer.impl().buffer.get());
+  const auto is_temporary = [](const auto &image) { return image->is_temporary(); };
+  if (std::ranges::any_of(inputs, is_temporary) || std::ranges::any_of(outputs, is_temporary)) return false;
+  return guard([&] {
+    if (![recorder_of(buffer) encodeRecordedCommands:impl_->commands.get()
+                                        sourceImages:images_of(inputs).get()
+                                   destinationImages:images_of(outputs).get()])
+      return false;
+    const auto commands = buffer.impl().buffer.get();
+    for (const auto &input : inputs) check_files_of(commands, {input.get()});
+    for (const auto &output : outputs) {
+      check_files_of(commands, {output.get()});
+      output->impl().note_write(commands);
+    }
     buffer.impl().note_work(impl_->work);
+    return true;
   });
 }
 

@@ -18,8 +18,11 @@ namespace mpscnn {
 /// Identifies an encode: equal ones encode equal commands.
 struct Network::Encode {
   std::shared_ptr<const NetworkPlan> plan;
-  std::vector<std::shared_ptr<Image>> images;  ///< inputs, then outputs
+  std::int64_t n = 0;                          ///< number of images
+  std::vector<std::shared_ptr<Image>> images;  ///< inputs, then outputs; none if commands take others
   std::uint64_t changes = 0;                   ///< sum over the kernels
+
+  bool is_of(const Encode& other) const { return plan == other.plan && n == other.n && images == other.images; }
 };
 
 /// LRU cache of plans, and pool of unused images. A plan in use outlives its entry.
@@ -233,9 +236,16 @@ void Network::encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkP
   const bool can_repeat =
       plan->can_repeat && std::ranges::all_of(outputs, is_given) && RecordedCommands::can_record(buffer);
   if (!can_repeat) return encode_steps(buffer, *plan, inputs, outputs);
-  Encode encode{plan, {inputs.begin(), inputs.end()}, plan->changes()};
-  encode.images.insert(encode.images.end(), outputs.begin(), outputs.end());
-  if (const auto commands = recorded(encode)) return commands->encode(buffer);
+  Encode encode{plan, inputs[0]->shape().n, {}, plan->changes()};
+  if (!RecordedCommands::takes_other_images(buffer)) {
+    encode.images.assign(inputs.begin(), inputs.end());
+    encode.images.insert(encode.images.end(), outputs.begin(), outputs.end());
+  }
+  if (const auto commands = recorded(encode)) {
+    boundary(*plan, inputs, outputs);  // checks them
+    if (!commands->encode(buffer, inputs, outputs)) encode_steps(buffer, *plan, inputs, outputs);
+    return;
+  }
   encode_steps(buffer, *plan, inputs, outputs);
   if (!was_seen(encode)) return;
   if (auto commands = RecordedCommands::make(buffer, inputs, outputs)) {
@@ -252,7 +262,7 @@ std::shared_ptr<const RecordedCommands> Network::recorded(const Encode& encode) 
   const std::scoped_lock lock(cache_->mutex);
   auto& all = cache_->recorded;
   for (auto it = all.begin(); it != all.end(); ++it) {
-    if (it->encode.plan != encode.plan || it->encode.images != encode.images) continue;
+    if (!it->encode.is_of(encode)) continue;
     if (it->encode.changes == encode.changes) {
       all.splice(all.begin(), all, it);
       return it->commands;
@@ -265,7 +275,8 @@ std::shared_ptr<const RecordedCommands> Network::recorded(const Encode& encode) 
 
 /// Return whether an equal encode came before, and remember it.
 bool Network::was_seen(const Encode& encode) const {
-  std::size_t hash = std::hash<const void*>()(encode.plan.get()) + encode.changes;
+  std::size_t hash =
+      31 * std::hash<const void*>()(encode.plan.get()) + 7 * static_cast<std::size_t>(encode.n) + encode.changes;
   for (const auto& image : encode.images) hash = 31 * hash + std::hash<const void*>()(image.get());
   const std::scoped_lock lock(cache_->mutex);
   auto& seen = cache_->seen;

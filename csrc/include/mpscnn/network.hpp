@@ -85,7 +85,8 @@ class Network final : public ImagePool {
   static std::int64_t chunk_images(const NetworkPlan& plan);
 
   /// Encode the network. Null outputs are allocated. If the platform can repeat commands, they are recorded when the
-  /// same images are encoded a second time, and encoded again from then on, as long as no kernel changes.
+  /// same images, or any of the same layout if it can replace them, are encoded a second time, and encoded again from
+  /// then on, as long as no kernel changes.
   void encode(CommandBuffer& buffer, std::span<const std::shared_ptr<Image>> inputs,
               std::span<std::shared_ptr<Image>> outputs) const;
   /// Encode with a plan for the shapes of the inputs.

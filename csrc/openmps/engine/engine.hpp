@@ -115,6 +115,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream);
   /// Return whether lists that run repeatedly are better kept than encoded again.
   virtual bool keeps_lists() const { return false; }
+  /// Return whether the runs of such a list may have different operands: what the engine keeps holds no addresses, and
+  /// start() returns when the list has run.
+  virtual bool moves_operands() const { return false; }
 };
 
 /// Return the engine of that name: "cpu", "null", "split", "cuda:0", ...; null if there is none. Each is made once per

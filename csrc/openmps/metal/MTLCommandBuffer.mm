@@ -4,11 +4,15 @@
 #import "metal/MTLCommandBufferOnEngine.hh"
 #import "metal/MTLEventOnEngine.hh"
 
+#import "mps/ImageState.hh"
 #import "mps/MPSImage+Engine.hh"
+
+#include <algorithm>
 
 #include "engine/engine.hpp"
 #include "engine/problem/problem.hpp"
 #include "metal/process_end.hpp"
+#include "mps/Geometry.hpp"
 
 NSErrorDomain const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
 NSErrorUserInfoKey const MTLCommandBufferEncoderInfoErrorKey = @"MTLCommandBufferEncoderInfoErrorKey";
@@ -20,11 +24,55 @@ using openmps::Progress;
  @public
   std::shared_ptr<openmps::RepeatedList> _list;
   openmps::Ref<MTLCommandQueueOnEngine *> _queue;
+  /// Layouts of the images that may be others in each encode, without memory; none if they have to be the same.
+  std::vector<openmps::ImageView> _layouts;
+  std::vector<OpenMPSMemoryCheck> _memoryChecks;  ///< of memory that is not the images'
 }
 @end
 
 @implementation OpenMPSRecordedCommands
 @end
+
+namespace {
+
+using openmps::ImageView;
+
+std::vector<ImageView> views_of(NSArray<MPSImage *> *sources, NSArray<MPSImage *> *destinations) {
+  std::vector<ImageView> views;
+  for (MPSImage *source in sources) views.push_back([source openmps_state].view);
+  for (MPSImage *destination in destinations) views.push_back([destination openmps_state].view);
+  return views;
+}
+
+openmps::RepeatedList::Operands memory_of(const std::vector<ImageView> &views) {
+  openmps::RepeatedList::Operands memory;
+  for (const ImageView &view : views) memory.push_back(view.memory);
+  return memory;
+}
+
+/// Return whether no two views share memory.
+bool are_apart(const std::vector<ImageView> &views) {
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (!views[i].memory) return false;  // a temporary image without reads left
+    for (std::size_t j = 0; j < i; ++j)
+      if (&views[i].memory->root() == &views[j].memory->root() || openmps::overlap(views[i], views[j])) return false;
+  }
+  return true;
+}
+
+bool same_layout(const ImageView &a, const ImageView &b) {
+  return a.format == b.format && a.offset == b.offset && a.n == b.n && a.h == b.h && a.w == b.w && a.c == b.c &&
+         a.n_stride == b.n_stride && a.h_stride == b.h_stride && a.w_stride == b.w_stride;
+}
+
+bool holds(const ImageView &view, const void *memory) {
+  if (!view.memory->is_allocated()) return false;
+  const auto *const first = view.memory->address();
+  const auto *const byte = static_cast<const std::byte *>(memory);
+  return byte >= first && byte < first + view.memory->size();
+}
+
+}  // namespace
 
 @implementation MTLCommandBufferOnEngine
 
@@ -135,6 +183,7 @@ OPENMPS_UNKNOWN_SELECTORS
       }
     });
   _submission->repeated = _recorder->take_repeated();
+  _submission->operands = _recorder->take_operands();
   _submission->commands = _recorder->take_commands();
   _submission->at_completion = _recorder->take_at_completion();
   const openmps::Ref<MTLCommandBufferOnEngine *> keep(self);
@@ -224,17 +273,33 @@ OPENMPS_UNKNOWN_SELECTORS
   return _recorder->engine()->keeps_lists() && _recorder->is_empty();
 }
 
-- (id)recordedCommands {
+- (BOOL)recordsForOtherImages {
   openmps::check_offered(self, _cmd);
-  auto list = [self openmps_recorder].repeat_all();
+  return _recorder->engine()->moves_operands();
+}
+
+- (id)recordedCommandsWithSourceImages:(NSArray<MPSImage *> *)sources
+                     destinationImages:(NSArray<MPSImage *> *)destinations {
+  openmps::check_offered(self, _cmd);
+  std::vector<openmps::ImageView> views;
+  if (_recorder->engine()->moves_operands()) {
+    views = views_of(sources, destinations);
+    if (!are_apart(views)) return nil;
+  }
+  auto list = [self openmps_recorder].repeat_all(memory_of(views));
   if (!list) return nil;
   OpenMPSRecordedCommands *commands = [[[OpenMPSRecordedCommands alloc] init] autorelease];
   commands->_list = std::move(list);
   commands->_queue = _queue;
+  for (const OpenMPSMemoryCheck &check : _memoryChecks)
+    if (!views.empty() && std::ranges::none_of(views, [&](const auto &view) { return holds(view, check.memory); }))
+      commands->_memoryChecks.push_back(check);
+  for (openmps::ImageView &view : views) view.memory = nullptr;
+  commands->_layouts = std::move(views);
   return commands;
 }
 
-- (void)encodeRecordedCommands:(id)recorded
+- (BOOL)encodeRecordedCommands:(id)recorded
                   sourceImages:(NSArray<MPSImage *> *)sources
              destinationImages:(NSArray<MPSImage *> *)destinations {
   openmps::check_offered(self, _cmd);
@@ -244,9 +309,16 @@ OPENMPS_UNKNOWN_SELECTORS
   OpenMPSRecordedCommands *commands = recorded;
   if (commands->_queue.get() != _queue.get())
     openmps::raise_argument(@"MTLCommandBuffer: commands were recorded on another command queue.");
+  std::vector<openmps::ImageView> views;
+  if (!commands->_layouts.empty()) {
+    views = views_of(sources, destinations);
+    if (!std::ranges::equal(views, commands->_layouts, same_layout) || !are_apart(views)) return NO;
+  }
   for (MPSImage *source in sources) [source openmps_willReadOn:self];
   for (MPSImage *destination in destinations) [destination openmps_willWriteOn:self];
-  [self openmps_recorder].append(commands->_list);
+  [self openmps_recorder].append(commands->_list, memory_of(views));
+  _memoryChecks.insert(_memoryChecks.end(), commands->_memoryChecks.begin(), commands->_memoryChecks.end());
+  return YES;
 }
 
 - (void)waitUntilScheduled {

@@ -271,7 +271,7 @@ void Queue::hand_over(Submission& submission) noexcept {
 
   submission.gpu_start = now_seconds();
   if (submission.repeated) {
-    submission.execution = Execution::start(*submission.engine, *submission.repeated, stream_);
+    submission.execution = Execution::start(*submission.engine, *submission.repeated, submission.operands, stream_);
   } else if (!submission.commands.empty()) {
     submission.execution = Execution::start(*submission.engine, submission.commands, stream_);
     submission.execution.hold_weights(submission.commands, stream_.get());
@@ -287,6 +287,7 @@ void Queue::complete(Submission& submission) noexcept {
     if (const auto seconds = submission.run->device_seconds()) submission.gpu_start = submission.gpu_end - *seconds;
   submission.commands.clear();  // before the stage changes: owners of memory may wait for it
   submission.repeated = nullptr;
+  submission.operands.clear();
   for (const auto& action : submission.at_completion) swallow(action);
   submission.at_completion.clear();
 

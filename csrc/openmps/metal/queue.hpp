@@ -28,6 +28,7 @@ struct Submission {
   std::shared_ptr<Completion> completion;
   std::vector<Command> commands;
   std::shared_ptr<RepeatedList> repeated;  ///< instead of commands
+  RepeatedList::Operands operands;         ///< of that list
   std::vector<std::function<void()>> at_completion;
   std::function<void()> on_scheduled, on_completed;  ///< handlers; calls_handlers_apart is about the latter
 

@@ -74,18 +74,16 @@ Recorder::~Recorder() = default;
 
 bool Recorder::is_empty() const { return command_count() == 0 && at_completion_.empty() && at_commit_.empty(); }
 
-std::size_t Recorder::command_count() const {
-  return commands_.size() + (repeated_ ? repeated_->commands().size() : 0);
-}
+std::size_t Recorder::command_count() const { return commands_.size() + (repeated_ ? repeated_->size() : 0); }
 
-void Recorder::append(const std::shared_ptr<RepeatedList>& list) {
+void Recorder::append(const std::shared_ptr<RepeatedList>& list, RepeatedList::Operands operands) {
   if (command_count() == 0)
-    repeated_ = list;
+    repeated_ = list, operands_ = std::move(operands);
   else
-    for (const Command& command : list->commands()) append(command.problem, command.label);
+    for (Command& command : list->commands(operands)) append(std::move(command.problem), std::move(command.label));
 }
 
-std::shared_ptr<RepeatedList> Recorder::repeat_all() {
+std::shared_ptr<RepeatedList> Recorder::repeat_all(RepeatedList::Operands operands) {
   const auto varies = [](const Command& command) {
     return std::holds_alternative<HostTask>(command.problem) ||
            std::holds_alternative<DropoutProblem>(command.problem) ||
@@ -93,11 +91,25 @@ std::shared_ptr<RepeatedList> Recorder::repeat_all() {
   };
   if (commands_.empty() || !at_completion_.empty() || !at_commit_.empty() || std::ranges::any_of(commands_, varies))
     return nullptr;
-  return repeated_ = std::make_shared<RepeatedList>(std::exchange(commands_, {}));
+  bool has_parts = false;
+  const auto visit = [&](const std::shared_ptr<Memory>& memory) {
+    for (const auto& operand : operands)
+      has_parts = has_parts || (memory && memory != operand && &memory->root() == &operand->root());
+  };
+  for (const Command& command : commands_)
+    std::visit(
+        [&](const auto& problem) {
+          if constexpr (Described<std::decay_t<decltype(problem)>>) for_each_memory(problem, visit);
+        },
+        command.problem);
+  if (has_parts) return nullptr;
+  repeated_ = std::make_shared<RepeatedList>(std::exchange(commands_, {}), engine_.get(), operands);
+  operands_ = std::move(operands);
+  return repeated_;
 }
 
 void Recorder::append(Problem problem, std::string label) {
-  if (const auto list = std::exchange(repeated_, nullptr)) commands_ = list->commands();
+  if (const auto list = std::exchange(repeated_, nullptr)) commands_ = list->commands(std::exchange(operands_, {}));
   // Commands are large: moving them costs as much as recording them.
   if (commands_.size() == commands_.capacity()) commands_.reserve(std::max(kFewCommands, 4 * commands_.size()));
   commands_.push_back(Command{std::move(problem), std::move(label)});

@@ -92,9 +92,10 @@ class Recorder {
 
   void append(Problem problem, std::string label);
   /// Append the commands of a list, which stays one if no others join it.
-  void append(const std::shared_ptr<RepeatedList>& list);
-  /// Make a list of all commands so far. Return null if they cannot be repeated: a host task, a random number, weights.
-  std::shared_ptr<RepeatedList> repeat_all();
+  void append(const std::shared_ptr<RepeatedList>& list, RepeatedList::Operands operands);
+  /// Make a list of all commands so far. Return null if they cannot be repeated: a host task, a random number, weights,
+  /// a part of an operand.
+  std::shared_ptr<RepeatedList> repeat_all(RepeatedList::Operands operands);
   /// Run the action once the work is done or has failed, before the completion handlers, on the queue's thread.
   void at_completion(std::function<void()> action) { at_completion_.push_back(std::move(action)); }
   /// Run the action on commit, before anything is queued, on the committing thread. It may raise, which refuses the
@@ -110,6 +111,7 @@ class Recorder {
   const std::vector<std::function<void()>>& commit_checks() const { return at_commit_; }
   std::vector<Command> take_commands();
   std::shared_ptr<RepeatedList> take_repeated() { return std::move(repeated_); }
+  RepeatedList::Operands take_operands() { return std::move(operands_); }
   std::vector<std::function<void()>> take_at_completion() { return std::move(at_completion_); }
 
  private:
@@ -118,6 +120,7 @@ class Recorder {
   std::shared_ptr<TemporaryScope> temporaries_;
   std::vector<Command> commands_;
   std::shared_ptr<RepeatedList> repeated_;  ///< alone: commands_ is empty
+  RepeatedList::Operands operands_;         ///< of that list
   std::vector<std::function<void()>> at_completion_, at_commit_;
 };
 

@@ -53,6 +53,8 @@ class CpuEngine final : public Engine {
     return true;
   }
   void synchronize() override {}
+  bool keeps_lists() const override { return true; }
+  bool moves_operands() const override { return true; }
 };
 
 }  // namespace

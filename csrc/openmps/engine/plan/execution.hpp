@@ -11,20 +11,28 @@
 namespace openmps {
 
 class Engine;
+class Memory;
 class Run;
 struct ConvWeights;
 struct Plan;
 
-/// A list that runs many times. It is planned once and keeps the memory of its private blocks, so that all runs have
-/// the same addresses. Runs of one list are in order: it belongs to one queue. Holds no HostTask.
+/// A list that runs many times. It is planned once. Runs of one list are in order: it belongs to one queue. Holds no
+/// HostTask. Without operands it keeps the memory of its private blocks, so that all runs have the same addresses; with
+/// operands it has that memory only while it runs.
 class RepeatedList {
  public:
-  explicit RepeatedList(std::vector<Command> commands);
+  using Operands = std::vector<std::shared_ptr<Memory>>;
+
+  /// `operands`: blocks that other runs replace, for an engine that moves them. No two of them share bytes, and no
+  /// command refers to a part of one by another block.
+  explicit RepeatedList(std::vector<Command> commands, Engine* engine = nullptr, const Operands& operands = {});
   ~RepeatedList();
   RepeatedList(const RepeatedList&) = delete;
   RepeatedList& operator=(const RepeatedList&) = delete;
 
-  const std::vector<Command>& commands() const { return commands_; }
+  std::size_t size() const;
+  /// Return the commands with these operands.
+  std::vector<Command> commands(const Operands& operands) const;
   /// Return whether start() returns without waiting, for any work or for a compiler.
   bool starts_at_once() const noexcept;
 
@@ -34,7 +42,8 @@ class RepeatedList {
 
  private:
   friend class Execution;
-  const std::vector<Command> commands_;
+  std::vector<Command> commands_;
+  Operands places_;  ///< what the commands have in place of the operands; set while they run
   struct Prepared;
   std::shared_ptr<Prepared> prepared_;
 };
@@ -63,7 +72,8 @@ class Execution {
   /// time of each step.
   static Execution start(Engine& engine, const std::vector<Command>& commands, std::shared_ptr<void>& stream,
                          std::shared_ptr<const Plan> plan = nullptr) noexcept;
-  static Execution start(Engine& engine, RepeatedList& list, std::shared_ptr<void>& stream) noexcept;
+  static Execution start(Engine& engine, RepeatedList& list, const RepeatedList::Operands& operands,
+                         std::shared_ptr<void>& stream) noexcept;
 
   /// Take the weights out of `commands`, which has been started on the stream, until it has run. Reloads may then use
   /// the memory of weights that no other list uses.

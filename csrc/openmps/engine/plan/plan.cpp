@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/plan.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <exception>
 #include <list>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <unordered_map>
 
 #include "engine/engine.hpp"
@@ -99,13 +102,17 @@ std::shared_ptr<const Plan> plan_for(const Engine& engine, const std::vector<Com
 }
 
 struct RepeatedList::Prepared {
-  Prepared(Engine& of, const std::vector<Command>& commands, std::shared_ptr<const Plan> given,
-           const Structure& structure, std::shared_ptr<void>& stream)
-      : engine(of), plan(std::move(given)), arena(of, *plan, structure, stream), steps(commands, *plan) {}
+  Prepared(Engine& of, const std::vector<Command>& commands, std::shared_ptr<const Plan> given, Structure described)
+      : engine(of), plan(std::move(given)), structure(std::move(described)), steps(commands, *plan) {}
+
+  void place(std::shared_ptr<void>& stream) {
+    if (!arena) arena.emplace(engine, *plan, structure, stream);
+  }
 
   Engine& engine;
   const std::shared_ptr<const Plan> plan;
-  const Arena arena;
+  const Structure structure;
+  std::optional<Arena> arena;
   Steps steps;  ///< an engine's graphs end before the arena
 };
 
@@ -123,7 +130,46 @@ Lists& lists() {
 
 }  // namespace
 
-RepeatedList::RepeatedList(std::vector<Command> commands) : commands_(std::move(commands)) {
+namespace {
+
+void replace(std::vector<Command>& commands, const RepeatedList::Operands& from, const RepeatedList::Operands& by) {
+  if (from.empty()) return;
+  const auto visit = [&](std::shared_ptr<Memory>& memory) {
+    const auto found = std::ranges::find(from, memory);
+    if (memory && found != from.end()) memory = by[static_cast<std::size_t>(found - from.begin())];
+  };
+  for (Command& command : commands)
+    std::visit(
+        [&](auto& problem) {
+          if constexpr (Described<std::decay_t<decltype(problem)>>) for_each_memory(problem, visit);
+        },
+        command.problem);
+}
+
+/// The operands' addresses, as those of the places while this lives.
+class Placed {
+ public:
+  Placed(const RepeatedList::Operands& places, const RepeatedList::Operands& operands) : places_(places) {
+    std::vector<std::byte*> addresses;
+    for (const auto& operand : operands) addresses.push_back(operand->address());  // may throw
+    for (std::size_t i = 0; i < addresses.size(); ++i) places_[i]->place(addresses[i]);
+  }
+  ~Placed() {
+    for (const auto& place : places_) place->displace();
+  }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+
+ private:
+  const RepeatedList::Operands& places_;
+};
+
+}  // namespace
+
+RepeatedList::RepeatedList(std::vector<Command> commands, Engine* engine, const Operands& operands)
+    : commands_(std::move(commands)) {
+  for (const auto& operand : operands) places_.push_back(Memory::lazy(engine->shared_from_this(), operand->size()));
+  replace(commands_, operands, places_);
   const std::lock_guard lock(lists().mutex);
   lists().all.push_back(this);
 }
@@ -131,6 +177,14 @@ RepeatedList::RepeatedList(std::vector<Command> commands) : commands_(std::move(
 RepeatedList::~RepeatedList() {
   const std::lock_guard lock(lists().mutex);
   std::erase(lists().all, this);
+}
+
+std::size_t RepeatedList::size() const { return commands_.size(); }
+
+std::vector<Command> RepeatedList::commands(const Operands& operands) const {
+  std::vector<Command> commands = commands_;
+  replace(commands, places_, operands);
+  return commands;
 }
 
 bool RepeatedList::starts_at_once() const noexcept {
@@ -185,9 +239,10 @@ Execution Execution::start(Engine& engine, const std::vector<Command>& commands,
   Execution execution;
   try {
     start_threads();
-    const Structure structure = describe(commands);
+    Structure structure = describe(commands);
     if (!plan) plan = plan_of(engine, commands, structure);
-    execution.prepared_ = std::make_shared<Prepared>(engine, commands, std::move(plan), structure, stream);
+    execution.prepared_ = std::make_shared<Prepared>(engine, commands, std::move(plan), std::move(structure));
+    execution.prepared_->place(stream);
     execution.start(engine, stream);
   } catch (...) {
     const auto& prepared = execution.prepared_;
@@ -199,7 +254,8 @@ Execution Execution::start(Engine& engine, const std::vector<Command>& commands,
   return execution;
 }
 
-Execution Execution::start(Engine& engine, RepeatedList& list, std::shared_ptr<void>& stream) noexcept {
+Execution Execution::start(Engine& engine, RepeatedList& list, const RepeatedList::Operands& operands,
+                           std::shared_ptr<void>& stream) noexcept {
   Execution execution;
   try {
     start_threads();
@@ -208,14 +264,19 @@ Execution Execution::start(Engine& engine, RepeatedList& list, std::shared_ptr<v
       execution.prepared_ = list.prepared_;
     }
     if (!execution.prepared_) {
-      const Structure structure = describe(list.commands_);
-      execution.prepared_ = std::make_shared<Prepared>(engine, list.commands_,
-                                                       plan_of(engine, list.commands_, structure), structure, stream);
+      Structure structure = describe(list.commands_);
+      auto plan = plan_of(engine, list.commands_, structure);
+      execution.prepared_ = std::make_shared<Prepared>(engine, list.commands_, std::move(plan), std::move(structure));
       execution.prepared_->steps.set_repeated();
       const std::lock_guard lock(lists().mutex);
       list.prepared_ = execution.prepared_;
     }
+    if (traces_steps()) std::fprintf(stderr, "mpscnn steps: %zu recorded commands\n", list.size());
+    const auto prepared = execution.prepared_;
+    const Placed placed(list.places_, operands);
+    prepared->place(stream);
     execution.start(engine, stream);
+    if (!operands.empty()) prepared->arena.reset();
   } catch (...) {
     const auto& prepared = execution.prepared_;
     execution.failure_ =

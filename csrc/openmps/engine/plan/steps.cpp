@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "engine/engine.hpp"
 #include "engine/failure.hpp"
@@ -22,6 +23,7 @@ bool traces_steps() {
 
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;
+  if (is_repeated_ && step < made_.size() && made_[step]) return *made_[step];
   const Plan::Step& planned = plan_.steps[step];
   const Problem* problem = &commands_[planned.commands.front()].problem;
   const auto replace = [&](Problem by) { problem = &(planned_ = std::move(by)); };
@@ -29,7 +31,10 @@ const Problem& Steps::problem(std::size_t step) {
   if (planned.drops_bias_gradient) replace(without_bias_gradient(*problem));
   if (planned.drops_mask) replace(without_mask(*problem));
   if (planned.masking != Plan::Step::kNone) replace(with_mask(*problem, commands_[planned.masking].problem));
-  return *problem;
+  if (!is_repeated_ || problem != &planned_) return *problem;
+  if (made_.empty()) made_.resize(size());
+  made_[step] = std::make_unique<const Problem>(std::exchange(planned_, Problem()));
+  return *made_[step];
 }
 
 std::string Steps::labels(std::size_t step) const {

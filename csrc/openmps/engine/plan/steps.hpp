@@ -18,7 +18,7 @@ class Steps {
   Steps(const std::vector<Command>& commands, const Plan& plan) : commands_(commands), plan_(plan) {}
 
   std::size_t size() const { return plan_.steps.size(); }
-  /// Return the problem of a step; valid until the next call.
+  /// Return the problem of a step; valid until the next call. A repeated list keeps those that it made.
   const Problem& problem(std::size_t step);
   /// Return the label of the step's first command.
   const std::string& label(std::size_t step) const { return commands_[plan_.steps[step].commands.front()].label; }
@@ -48,7 +48,8 @@ class Steps {
   const std::vector<Command>& commands_;
   const Plan& plan_;
   std::size_t current_ = 0;
-  Problem planned_;  ///< the last one that differs from its command's
+  Problem planned_;                                   ///< the last one that differs from its command's
+  std::vector<std::unique_ptr<const Problem>> made_;  ///< those of a repeated list, by step
   bool is_repeated_ = false;
   std::unique_ptr<Kept> kept_;
 };
