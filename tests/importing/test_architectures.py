@@ -24,7 +24,7 @@ from mpscnn.importing.weights_files import load
 
 State = dict[str, Tensor]
 KNOWN = [
-    *(name for name in ARCHITECTURES if re.match("resne|wide|mobile|vgg|squeeze", name)),
+    *(name for name in ARCHITECTURES if re.match("resne|wide|mobilenet_v2|vgg|squeeze", name)),
     "espcn",
     "style_transfer",
 ]

@@ -15,25 +15,20 @@ namespace openmps::cpu {
 namespace {
 
 constexpr std::int64_t kGrain = 16 * 1024;  // min values per thread
-constexpr std::int64_t kBlock = 128;        // values per float sum that is still exact enough, vectorized or not
 constexpr std::int64_t kFew = 32;           // with fewer channels, vectors hold several pixels
 constexpr std::int64_t kGroup = 16;         // pixels whose logarithms are computed together
 constexpr std::int64_t kPixels = 64;        // pixels per batch if they have few channels
 
-/// Return the sum of e^(x - most) over one pixel; store the terms to dst unless it is null.
+/// Return the sum of e^(x - most) over one pixel; store the terms to dst unless it is null. In double: a float rounds
+/// each of the small terms that come after the largest one.
 MPSCNN_HOST_DEVICE double exponentials(const float* src, float most, float* dst, std::int64_t channels) {
   double sum = 0;
-  for (std::int64_t begin = 0; begin < channels; begin += kBlock) {
-    const std::int64_t end = std::min(begin + kBlock, channels);
-    float part = 0;
-    if (dst) {
-#pragma omp simd reduction(+ : part)
-      for (std::int64_t i = begin; i < end; ++i) part += dst[i] = FastMath::exp_below(src[i], most);
-    } else {
-#pragma omp simd reduction(+ : part)
-      for (std::int64_t i = begin; i < end; ++i) part += FastMath::exp_below(src[i], most);
-    }
-    sum += part;
+  if (dst) {
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < channels; ++i) sum += dst[i] = FastMath::exp_below(src[i], most);
+  } else {
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < channels; ++i) sum += FastMath::exp_below(src[i], most);
   }
   return sum;
 }
