@@ -141,6 +141,21 @@ PROGRAMS: dict[str, str] = {
         fails(lambda: mpscnn.reorder(np.asarray(images), "OIHW", "OHWI"), "x.bin")
         np.testing.assert_array_equal(net(x), y)
     """,
+    "a memmap as input and result of recorded commands": """
+        net = mpscnn.Network(graph(weights(), padding=1))
+        y = net(x)
+        for _ in range(3):
+            np.testing.assert_array_equal(net(x), y)
+        images = np.memmap(raw("/x.bin", x), np.float32, "r", shape=x.shape)
+        out = np.memmap(raw("/y.bin", x), np.float32, "r+", shape=x.shape)
+        np.testing.assert_array_equal(net(images), y)
+        np.testing.assert_array_equal(net(x, out=out), y)
+        os.truncate(folder + "/x.bin", 0)
+        fails(lambda: net(images), "x.bin")
+        os.truncate(folder + "/y.bin", 0)
+        fails(lambda: net(x, out=out), "y.bin")
+        np.testing.assert_array_equal(net(x), y)
+    """,
     "a memmap as input, through PyTorch": """
         import torch, warnings
         warnings.simplefilter("ignore")
@@ -223,6 +238,20 @@ SHARED = ("memmaps that only the command buffer has",)
 )
 def test_a_file_that_becomes_shorter(name: str, tmp_path: Path) -> None:
     run_python(program(PROGRAMS[name]), str(tmp_path), timeout=60)
+
+
+@only_openmps("borrowed weights")
+@pytest.mark.parametrize("runs", [1, 4])
+def test_weights_of_recorded_commands(runs: int, tmp_path: Path) -> None:
+    """Read in each run, by an implementation that does not pack them."""
+    code = f"""
+    net = mpscnn.load(save("/net.mpscnn"))
+    for _ in range({runs}):
+        net(x)
+    os.truncate(folder + "/net.mpscnn", 4096)
+    fails(lambda: net(x), "net.mpscnn")
+    """
+    run_python(program(code), str(tmp_path), MPSCNN_IMPL="loop", MPSCNN_ENGINE="cpu")
 
 
 def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -142,6 +142,19 @@ def test_one_array_as_two_inputs() -> None:
         np.testing.assert_allclose(net(x, other), x.sum(3, keepdims=True) - other, rtol=1e-5, atol=1e-5)
 
 
+def test_an_image_as_input_and_result() -> None:
+    """Refused as in the first encode, also once commands for two images have been recorded."""
+    graph = mpscnn.Graph()
+    graph.output(graph.add("PoolingMax", graph.input("x", channels=4), kernel_size=3, stride=1, padding=1), "y")
+    net = mpscnn.Network(graph)
+    a, b = mpscnn.Image((1, 5, 5, 4)), mpscnn.Image((1, 5, 5, 4))
+    for _ in range(4):
+        with mpscnn.CommandBuffer() as commands:
+            net.encode(commands, a, out=b)
+        with pytest.raises(ValueError, match=r"overlap|same memory|share"), mpscnn.CommandBuffer() as commands:
+            net.encode(commands, a, out=a)
+
+
 def test_images_of_the_caller() -> None:
     net = network()
     images = [(mpscnn.Image((2, 6, 5, 3)), mpscnn.Image((2, 6, 5, 16)), mpscnn.Image((2, 6, 5, 16))) for _ in range(2)]
