@@ -59,7 +59,11 @@ class Floats {
     }
     const float* read(std::size_t count) {
       const std::lock_guard lock(mutex);
-      if (!values && download) download(room(count));
+      if (!values && download) {
+        std::unique_ptr<float[]> read(new float[count]);
+        download(read.get());  // if it throws, the next read tries again
+        values = std::move(read);
+      }
       return room(count);
     }
   };
