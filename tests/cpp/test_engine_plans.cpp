@@ -510,10 +510,64 @@ void test_unread_gradients() {
   }
 }
 
+/// A repeated list with other operands in each run; a run that fails gives its memory back, and the next one computes.
+void test_operands() {
+  constexpr i64 kValues = 4 * 4 * 8;
+  const auto engine = openmps::engine_of("cpu");
+  const auto view = [](std::shared_ptr<Memory> memory) {
+    ImageView image;
+    image.memory = std::move(memory);
+    image.format = Format::float32;
+    image.n = 1, image.h = 4, image.w = 4, image.c = 8;
+    image.w_stride = 8, image.h_stride = 32, image.n_stride = kValues;
+    return image;
+  };
+  const auto wrapped = [](std::vector<float>& values) { return Memory::wrap(values.data(), values.size() * 4, {}); };
+  const auto weights = std::make_shared<ConvWeights>();
+  weights->out_channels = 8, weights->kernel_h = weights->kernel_w = 1, weights->in_channels_per_group = 8;
+  weights->values = Floats::await(64);
+  bool fails = true;
+  weights->values.leave([&](float* values) {
+    if (fails) throw std::runtime_error("no weights yet");
+    for (int i = 0; i < 64; ++i) values[i] = i % 9 == 0 ? 2.0f : 0.0f;
+  });
+
+  std::vector<float> first(kValues, -1), second(kValues, 3), results[2];
+  for (auto& each : results) each.assign(kValues, 0);
+  RepeatedList::Operands operands = {wrapped(first), wrapped(results[0])};
+  std::vector<Command> commands;
+  {
+    const ImageView middle = view(Memory::lazy(engine, kValues * 4));
+    NeuronProblem neuron{view(operands[0]), middle, {}};
+    neuron.neuron.type = NeuronType::relu;
+    ConvProblem conv;
+    conv.src = middle, conv.dst = view(operands[1]), conv.weights = weights;
+    commands = {{neuron, "neuron"}, {conv, "conv"}};
+  }
+  RepeatedList list(std::move(commands), engine.get(), operands);
+  std::shared_ptr<void> stream;
+  auto before = engine->memory_use().allocated;
+  const std::string error = Execution::start(*engine, list, operands, stream).wait().sentence;
+  report(error.find("no weights yet") != std::string::npos, "the first run fails: %s", error.c_str());
+  report(engine->memory_use().allocated == before, "it gives its memory back");
+  fails = false;
+  for (int run = 0; run < 4; ++run) {
+    operands = {wrapped(run % 2 ? second : first), wrapped(results[run % 2])};
+    const std::string none = Execution::start(*engine, list, operands, stream).wait().sentence;
+    if (run == 0) before = engine->memory_use().allocated;  // with packed weights
+    report(none.empty() && engine->memory_use().allocated == before, "run %d: %s", run, none.c_str());
+  }
+  report(results[0] == std::vector<float>(kValues, 0) && results[1] == std::vector<float>(kValues, 6), "results");
+  const auto given = list.commands(operands);
+  report(std::get<NeuronProblem>(given[0].problem).src.memory == operands[0] &&
+             std::get<ConvProblem>(given[1].problem).dst.memory == operands[1],
+         "commands with operands");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
                    {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans,
-                    test_recomputation, test_masks, test_unread_gradients});
+                    test_recomputation, test_masks, test_unread_gradients, test_operands});
 }

@@ -38,10 +38,10 @@ def network(**options: Any) -> mpscnn.Network:
     return mpscnn.Network(graph, **options)
 
 
-def expected(x: Array, z: Array, scale: float = 1.0) -> Array:
+def expected(x: Array, z: Array) -> Array:
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
-    y = np.einsum("nchwij,ocij->nohw", windows, WEIGHT.astype(np.float64) * scale)
+    y = np.einsum("nchwij,ocij->nohw", windows, WEIGHT.astype(np.float64))
     y = y / (1 + np.exp(-y))
     return np.einsum("nchw,oc->nohw", y, PROJECTION[:, :, 0, 0]) + z
 
@@ -69,19 +69,22 @@ def test_the_commands_are_repeated() -> None:
     program = f"""
 import sys
 sys.path[:0] = {[str(Path(__file__).parents[1])]!r}
+import numpy as np
 from network import test_recorded as tests
 net = tests.network()
-for seed, n in enumerate((2, 2, 2, 2, 1, 1, 1)):
+for seed, (n, gap) in enumerate([(2, 0)] * 4 + [(1, 0)] * 3 + [(2, 3)] * 3 + [(2, 0), (2, 3)]):
     print("call", seed, file=sys.stderr, flush=True)
     x, z = tests.arrays(seed, n)
-    tests.close(net(x, z), tests.expected(x, z))
+    rows = np.zeros((n, 6, 5 + gap, 16), np.float32)[:, :, :5]  # channels last: used in place, with a gap between rows
+    rows[...] = z.transpose(0, 2, 3, 1)
+    tests.close(net(x, rows.transpose(0, 3, 1, 2)), tests.expected(x, z))
 """
     environment = os.environ | {"MPSCNN_TRACE": "steps"}
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
     calls = [part.count("recorded commands") for part in result.stderr.split("call ")[1:]]
-    # The second call of each shape records, and runs what it recorded.
-    assert calls == [0, 1, 1, 1, 0, 1, 1], calls
+    # The second call of each shape or layout records, and runs what it recorded.
+    assert calls == [0, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1], calls
 
 
 def test_results_are_those_of_unrecorded_commands() -> None:

@@ -241,10 +241,10 @@ void Network::encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkP
     encode.images.assign(inputs.begin(), inputs.end());
     encode.images.insert(encode.images.end(), outputs.begin(), outputs.end());
   }
-  if (const auto commands = recorded(encode)) {
+  if (const auto found = recorded(encode); !found.empty()) {
     boundary(*plan, inputs, outputs);  // checks them
-    if (!commands->encode(buffer, inputs, outputs)) encode_steps(buffer, *plan, inputs, outputs);
-    return;
+    for (const auto& commands : found)
+      if (commands->encode(buffer, inputs, outputs)) return;
   }
   encode_steps(buffer, *plan, inputs, outputs);
   if (!was_seen(encode)) return;
@@ -257,20 +257,21 @@ void Network::encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkP
   }
 }
 
-std::shared_ptr<const RecordedCommands> Network::recorded(const Encode& encode) const {
-  std::list<Cache::Recorded> dropped;
+/// Return the commands of such encodes, one for each layout of the images, the last used first; drop outdated ones.
+std::vector<std::shared_ptr<const RecordedCommands>> Network::recorded(const Encode& encode) const {
+  std::list<Cache::Recorded> dropped, found;
+  std::vector<std::shared_ptr<const RecordedCommands>> commands;
   const std::scoped_lock lock(cache_->mutex);
   auto& all = cache_->recorded;
-  for (auto it = all.begin(); it != all.end(); ++it) {
+  for (auto next = all.begin(); next != all.end();) {
+    const auto it = next++;
     if (!it->encode.is_of(encode)) continue;
-    if (it->encode.changes == encode.changes) {
-      all.splice(all.begin(), all, it);
-      return it->commands;
-    }
-    dropped.splice(dropped.end(), all, it);
-    break;
+    const bool is_current = it->encode.changes == encode.changes;
+    if (is_current) commands.push_back(it->commands);
+    (is_current ? found : dropped).splice((is_current ? found : dropped).end(), all, it);
   }
-  return nullptr;
+  all.splice(all.begin(), found);
+  return commands;
 }
 
 /// Return whether an equal encode came before, and remember it.

@@ -122,7 +122,7 @@ class Network final : public ImagePool {
   void encode_steps(CommandBuffer& buffer, const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
                     std::span<std::shared_ptr<Image>> outputs) const;
   struct Encode;
-  std::shared_ptr<const RecordedCommands> recorded(const Encode& encode) const;
+  std::vector<std::shared_ptr<const RecordedCommands>> recorded(const Encode& encode) const;
   bool was_seen(const Encode& encode) const;
   static constexpr std::size_t kMostSeen = 32;
 

@@ -128,10 +128,6 @@ Lists& lists() {
   return *all;
 }
 
-}  // namespace
-
-namespace {
-
 void replace(std::vector<Command>& commands, const RepeatedList::Operands& from, const RepeatedList::Operands& by) {
   if (from.empty()) return;
   const auto visit = [&](std::shared_ptr<Memory>& memory) {
@@ -146,22 +142,25 @@ void replace(std::vector<Command>& commands, const RepeatedList::Operands& from,
         command.problem);
 }
 
-/// The operands' addresses, as those of the places while this lives.
+/// The operands' addresses, as those of the places while this lives; then the arena is freed.
 class Placed {
  public:
-  Placed(const RepeatedList::Operands& places, const RepeatedList::Operands& operands) : places_(places) {
+  Placed(const RepeatedList::Operands& places, const RepeatedList::Operands& operands, std::optional<Arena>& arena)
+      : places_(places), arena_(arena) {
     std::vector<std::byte*> addresses;
     for (const auto& operand : operands) addresses.push_back(operand->address());  // may throw
     for (std::size_t i = 0; i < addresses.size(); ++i) places_[i]->place(addresses[i]);
   }
   ~Placed() {
     for (const auto& place : places_) place->displace();
+    if (!places_.empty()) arena_.reset();
   }
   Placed(const Placed&) = delete;
   Placed& operator=(const Placed&) = delete;
 
  private:
   const RepeatedList::Operands& places_;
+  std::optional<Arena>& arena_;
 };
 
 }  // namespace
@@ -273,10 +272,9 @@ Execution Execution::start(Engine& engine, RepeatedList& list, const RepeatedLis
     }
     if (traces_steps()) std::fprintf(stderr, "mpscnn steps: %zu recorded commands\n", list.size());
     const auto prepared = execution.prepared_;
-    const Placed placed(list.places_, operands);
+    const Placed placed(list.places_, operands, prepared->arena);
     prepared->place(stream);
     execution.start(engine, stream);
-    if (!operands.empty()) prepared->arena.reset();
   } catch (...) {
     const auto& prepared = execution.prepared_;
     execution.failure_ =
