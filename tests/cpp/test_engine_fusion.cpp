@@ -372,6 +372,17 @@ void test_gates() {
   expect_gate("a convolution's result that others know", [](Gate& p) { p.held.push_back(p.made.memory); }, 2);
   expect_gate("a convolution's result with a later reader",
               [&](Gate& p) { p.after.push_back({neuron_problem(p.made, image(p), NeuronType::tanh), "later"}); }, 3);
+  expect_gate("a convolution's result with a reader in between",
+              [&](Gate& p) { p.between.push_back({neuron_problem(p.made, image(p), NeuronType::tanh), "between"}); },
+              3);
+  expect_gate("a gate of another image",
+              [&](Gate& p) {
+                alone(p);
+                p.product.src0.view = image(p);
+                const HostAccess access(p.product.src0.view.memory, HostAccess::Mode::write);
+                std::memset(access.data(), 0x3f, p.product.src0.view.memory->size());  // floats of 0.747
+              },
+              2);
   expect_gate("a gate that others know", [](Gate& p) { p.held.push_back(p.gate.memory); }, 3);
   expect_gate("a gate with another reader",
               [&](Gate& p) { p.after.push_back({neuron_problem(p.gate, image(p), NeuronType::tanh), "later"}); }, 4);
