@@ -34,7 +34,7 @@ NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.spl
 # Files of csrc/openmps/engine/cuda/kernels with the kernels of each family.
 KERNELS = {
     "engine_convolution": "convolution conv_stem_pool conv_depthwise"
-    " conv_depthwise_5x5 conv_depthwise_any conv_depthwise_weights",
+    " conv_depthwise_5x5 conv_depthwise_any conv_depthwise_weights conv_weights_3x3 conv_weights_stem",
     "engine_loss": "loss",
     "engine_matrices": "matrix_product random",
     "engine_normalization": "lrn normalization normalize_images",

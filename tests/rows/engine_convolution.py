@@ -946,6 +946,49 @@ def few_weights() -> Iterator[Row]:
             yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
 
 
+# n, height, width, channels, outputs, with a bias
+WEIGHTS_3X3 = [
+    (3, 7, 7, 64, 64, False),
+    (2, 9, 14, 72, 40, True),  # tiles of 64 channels that are not full
+    (1, 4, 78, 32, 136, False),  # the widest images
+    (9, 1, 1, 128, 32, False),
+    (2, 21, 26, 32, 32, True),
+    (5, 2, 33, 40, 64, False),
+]
+
+
+def weights_3x3() -> Iterator[Row]:
+    """Yield rows of gradients of weights of 3 x 3 convolutions with many channels, float16."""
+    for index, (n, h, w, c, outputs, has_bias) in enumerate(WEIGHTS_3X3):
+        rng = np.random.default_rng(370000 + index)
+        weights = random_weights(rng, outputs, (3, 3), c, 1, has_bias)
+        src, diff_dst = (image(rng, (n, h, w, k), formats="float16") for k in (c, outputs))
+        window = Window((3, 3), start=(-1, -1))
+        name, accumulates = f"weights 3 x 3 {index}", index % 2 == 1
+        yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
+
+
+# n, height, width, outputs, start, rows and columns of the result
+STEMS = [
+    (3, 18, 16, 16, (-3, -3), (9, 8)),
+    (2, 9, 24, 64, (-2, -2), (4, 11)),
+    (1, 31, 40, 40, (-3, -3), (16, 20)),
+    (4, 6, 8, 8, (1, -5), (3, 6)),  # windows end beyond the source
+    (2, 16, 72, 24, (-4, 0), (10, 33)),
+]
+
+
+def weights_of_stems() -> Iterator[Row]:
+    """Yield rows of gradients of weights of 7 x 7 convolutions of 3 channels with a stride of 2, float16."""
+    for index, (n, h, w, outputs, start, size) in enumerate(STEMS):
+        rng = np.random.default_rng(380000 + index)
+        weights = random_weights(rng, outputs, (7, 7), 3, 1, index == 2)
+        src, diff_dst = image(rng, (n, h, w, 3), formats="float16"), image(rng, (n, *size, outputs), formats="float16")
+        window = Window((7, 7), (2, 2), start=start)
+        name, accumulates = f"weights of a stem {index}", index % 2 == 1
+        yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
+
+
 # n, height, width, channels, outputs, kernel, dilation, start, rows and columns of the result
 WITHOUT_STRIDES = [
     (2, 9, 8, 8, 12, (3, 3), (1, 1), (-1, -1), (9, 8)),
@@ -1009,6 +1052,8 @@ def rows() -> Iterator[Row]:
         large_points,
         first_layers,
         few_weights,
+        weights_3x3,
+        weights_of_stems,
         without_strides,
         large_transposes,
         binaries,

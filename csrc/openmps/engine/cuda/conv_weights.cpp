@@ -125,9 +125,9 @@ i64 vectors_of(const product::PackWeightsArgs& args) {
 }  // namespace
 
 std::size_t GpuWeights::bytes(const ConvWeights& weights, const Key& key) {
-  if (key.is_stem()) return product::stem_pool::kPackedVectors * sizeof(product::Halves8);
+  if (key.is_stem()) return product::stem_pool::kPackedVectors * sizeof(Halves8);
   if (key.is_packed())
-    return static_cast<std::size_t>(vectors_of(packing(weights, key.channels, false))) * sizeof(product::Halves8);
+    return static_cast<std::size_t>(vectors_of(packing(weights, key.channels, false))) * sizeof(Halves8);
   return static_cast<std::size_t>(arrangement(weights, key).values) * size_of(key.format);
 }
 

@@ -38,6 +38,10 @@ const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call)
 // conv_patches.cpp: few channels, as products of cuBLASLt or cuDNN.
 const char* run_conv_weights_patches(const WeightsCall<ConvGradientProblem>& call);
 
+// conv_weights_own.cpp: 3 x 3 without strides, and first layers, float16 on tensor cores.
+const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call);
+const char* run_conv_weights_stem(const WeightsCall<ConvGradientProblem>& call);
+
 // transpose_tuned.cpp: cuDNN, one format, float16 or float32.
 const char* run_transpose_tuned(const Call<TransposeProblem>& call);
 const char* run_transpose_data_tuned(const DataCall<TransposeGradientProblem>& call);

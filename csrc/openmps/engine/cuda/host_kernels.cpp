@@ -8,6 +8,8 @@
 #include "engine/cuda/kernels/conv_product.hpp"
 #include "engine/cuda/kernels/conv_stem.hpp"
 #include "engine/cuda/kernels/conv_stem_pool.hpp"
+#include "engine/cuda/kernels/conv_weights_3x3.hpp"
+#include "engine/cuda/kernels/conv_weights_stem.hpp"
 #include "engine/cuda/kernels/conv_windows.hpp"
 #include "engine/cuda/kernels/convolution.hpp"
 #include "engine/cuda/kernels/layout.hpp"

@@ -15,6 +15,7 @@ template <int kWords>
 struct alignas(4 * kWords) Bits {
   std::uint32_t words[kWords];
 };
+using Halves8 = Bits<4>;  ///< 8 adjacent values of float16
 
 /// Load words from an aligned address, or zeros. All threads of a warp compute on without branching.
 template <int kWords>

@@ -340,7 +340,15 @@ struct SumArgs {
 MPSCNN_VALUE_KERNEL(conv_add_few, SumArgs) {
   double sum = args.accumulates ? args.sums[index] : 0.0f;
   const i64 place = args.place(index);
-  for (i64 i = 0; i < args.splits; ++i) sum += args.partials[i * args.count + place];
+  constexpr int kAhead = 8;  // loads under way
+  for (i64 i = 0; i < args.splits; i += kAhead) {
+    float parts[kAhead];
+    MPSCNN_UNROLL
+    for (int j = 0; j < kAhead; ++j)
+      parts[j] = i + j < args.splits ? args.partials[(i + j) * args.count + place] : 0.0f;
+    MPSCNN_UNROLL
+    for (int j = 0; j < kAhead; ++j) sum += parts[j];
+  }
   args.sums[index] = static_cast<float>(sum);
 }
 MPSCNN_BLOCK_KERNEL(conv_add_many, SumArgs) {

@@ -19,8 +19,6 @@ constexpr int kTerms = 32;       ///< of a chunk: 2 instructions of 16 terms
 constexpr int kColumnTiles = 4;  ///< of a group
 constexpr int kTileRows = 16;    ///< of an instruction
 
-using Halves8 = Bits<4>;  ///< 8 adjacent values of float16
-
 /// Return the term of packed weights: value i of lane `lane`, of a chunk.
 MPSCNN_HOST_DEVICE int term_of(int lane, int i) { return lane % 4 * 8 + i; }
 /// Return the output of packed weights: lane `lane` of column tile `tile`, of a group.
