@@ -41,7 +41,7 @@ KERNELS = {
     "engine_optimizer": "optimizer",
     "engine_places": "pointwise resampling reshape",
     "engine_pointwise": "pointwise",
-    "engine_pooling": "pooling",
+    "engine_pooling": "pooling max_pool_gradient",
     "engine_reduction": "reduction softmax",
 }
 PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp

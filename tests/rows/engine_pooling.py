@@ -219,6 +219,67 @@ def overlapping() -> Iterator[Row]:
             yield row("PoolGradient", name, fields, {"diff_src": (value, size * 1e-6)}, "float16")
 
 
+def first_of_taps(src: Array, diff: Array, window: Window) -> Array:
+    """As first_maximum() for windows without dilation at either edge, tap by tap."""
+    (kernel_h, kernel_w), (_, h, w, _), (_, rows, columns, _) = window.kernel, src.shape, diff.shape
+    best, chosen = np.full(diff.shape, -np.inf), np.full(diff.shape, -1)
+    taps, places = [], []
+    for p, q in np.ndindex(kernel_h, kernel_w):
+        y = np.arange(rows) * window.stride[0] + window.start[0] + p
+        x = np.arange(columns) * window.stride[1] + window.start[1] + q
+        inside = ((y >= 0) & (y < h))[:, None] & ((x >= 0) & (x < w))
+        y, x = np.clip(y, 0, h - 1), np.clip(x, 0, w - 1)
+        taps.append((src[:, y][:, :, x], inside[None, :, :, None]))
+        places.append((y, x))
+    for number, (values, inside) in enumerate(taps):
+        is_better = (chosen < 0) | (values > best) | (np.isnan(values) & ~np.isnan(best))
+        best = np.where(inside & is_better, values, best)
+        chosen = np.where(inside & is_better, number, chosen)
+    if window.edge == "zero":
+        sees_zeros = ~np.logical_and.reduce([inside for _, inside in taps])
+        chosen = np.where(sees_zeros & (best < 0), -1, chosen)
+    result = np.zeros_like(src)
+    for number, (y, x) in enumerate(places):
+        np.add.at(result, (slice(None), y[:, None], x), np.where(chosen == number, diff, 0))
+    return result
+
+
+# Kernel, stride, start and channels of max pooling in networks, and others near the limits of a tile.
+TILED: tuple[tuple[Pair, Pair, Pair, int], ...] = (
+    ((3, 3), (2, 2), (-1, -1), 64),  # ResNet
+    ((3, 3), (2, 2), (-1, -1), 72),
+    ((3, 3), (2, 2), (0, 0), 24),  # SqueezeNet
+    ((2, 2), (2, 2), (0, 0), 64),  # VGG
+    ((2, 2), (2, 2), (-1, -1), 16),
+    ((3, 3), (1, 1), (-1, -1), 32),  # Inception
+    ((5, 5), (1, 1), (-2, -2), 64),  # spatial pyramids of YOLO
+    ((2, 3), (1, 4), (1, 2), 8),
+    ((6, 4), (1, 2), (-5, -1), 40),
+)
+
+
+def tiled() -> Iterator[Row]:
+    """Images of several tiles, with equal values, NaN and infinities; windows of the whole source and of a part."""
+    h, w = 49, 54
+    for number, (kernel, stride, start, c) in enumerate(TILED):
+        size = ((h - 1 - start[0]) // stride[0] + 1, (w - 1 - start[1]) // stride[1] + 1)
+        for edge in EDGES:
+            window = Window(kernel, stride, start=start, edge=edge)
+            for stored in (np.float16, np.float32):
+                rng = np.random.default_rng(660000 + number)
+                src = np.round(floats(rng, (2, h, w, c), -4, 1)).astype(stored)  # also -0
+                odd = rng.random(src.shape)
+                src[odd < 0.02], src[odd < 0.01], src[:, :4, :9] = np.nan, np.inf, -np.inf
+                src[odd < 0.005] = -np.nan
+                diff = np.round(floats(rng, (2, *size, c)) * 8).astype(stored)  # sums are exact
+                value = first_of_taps(src.astype(np.float64), diff.astype(np.float64), window)
+                first, cut = ((0, 0), (h, w)) if edge == "zero" else ((7, 2), (30, 51))
+                fields = {"diff_dst": diff, "src": src, "window": window.fields()}
+                fields |= {"first_h": first[0], "first_w": first[1]}
+                name = f"tiles of {kernel}, stride {stride}, {c}, {edge} {np.dtype(stored).name}"
+                yield row("PoolGradient", name, fields, {"diff_src": region(value, first, cut)}, "float16")
+
+
 def immense() -> Iterator[Row]:
     """A kernel of any size takes no more time than the source's extents: most clamped taps read a corner."""
     rng = np.random.default_rng(2)
@@ -244,5 +305,5 @@ def rows() -> Iterator[Row]:
     yield from forward()
     yield from halves()
     yield from map(gradient_row, range(240))
-    for part in (choices, overlapping, immense):
+    for part in (choices, overlapping, tiled, immense):
         yield from part()

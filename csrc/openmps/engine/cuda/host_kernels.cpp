@@ -16,6 +16,7 @@
 #include "engine/cuda/kernels/loss.hpp"
 #include "engine/cuda/kernels/lrn.hpp"
 #include "engine/cuda/kernels/matrix_product.hpp"
+#include "engine/cuda/kernels/max_pool_gradient.hpp"
 #include "engine/cuda/kernels/normalization.hpp"
 #include "engine/cuda/kernels/normalize_images.hpp"
 #include "engine/cuda/kernels/optimizer.hpp"

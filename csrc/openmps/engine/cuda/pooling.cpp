@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/cuda/families.hpp"
+#include "engine/cuda/kernels/max_pool_gradient.hpp"
 #include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
@@ -13,6 +14,17 @@ using pooling::PoolArgs, pooling::PoolGradientArgs;
 
 constexpr i64 kThreadsOfGpu = 128 * 1024;  // as many as keep a large GPU busy
 constexpr i64 kTapsPerPart = 8, kManyTaps = 32;
+constexpr i64 kMaxExtent = 1 << 28;  // coordinates of 32 bits do not overflow
+constexpr i64 kMaxImageBytes = 0x7fffffff;
+constexpr i64 kMaxStride = 4;  // a thread computes the pixels between two windows
+
+i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
+/// Return a / b, rounded down.
+i64 divided_down(i64 a, i64 b) { return a >= 0 ? a / b : -divided_up(-a, b); }
+/// Return whether each window along an axis has a tap in the source.
+bool meet(i64 start, i64 kernel, i64 stride, i64 windows, i64 size) {
+  return start + kernel > 0 && start + (windows - 1) * stride < size;
+}
 
 /// `results`: dst, or diff_dst. The source of an average gradient has only extents.
 template <class P>
@@ -50,13 +62,9 @@ const char* run_max_halves(const Call<PoolProblem>& call) {
   const Window& w = p.window;
   if (p.type != PoolType::max || p.src.format != Format::float16) return "not a max of float16";
   if (w.dilation_h != 1 || w.dilation_w != 1) return "dilation";
-  const auto meets = [](i64 start, i64 kernel, i64 stride, i64 results, i64 size) {
-    return start + kernel > 0 && start + (results - 1) * stride < size;
-  };
-  if (!meets(w.start_h, w.kernel_h, w.stride_h, p.dst.h, p.src.h) ||
-      !meets(w.start_w, w.kernel_w, w.stride_w, p.dst.w, p.src.w))
+  if (!meet(w.start_h, w.kernel_h, w.stride_h, p.dst.h, p.src.h) ||
+      !meet(w.start_w, w.kernel_w, w.stride_w, p.dst.w, p.src.w))
     return "windows outside of the source";
-  constexpr i64 kMaxExtent = 1 << 28;  // coordinates have 32 bits
   if (std::max({p.src.h, p.src.w, p.dst.h * w.stride_h, p.dst.w * w.stride_w, w.kernel_h, w.kernel_w}) > kMaxExtent)
     return "very large image";
   const pooling::MaxHalvesArgs args{.src = work.view(p.src),
@@ -101,6 +109,73 @@ constexpr Implementation<Call<PoolProblem>> kPools[] = {
 };
 const ImplementationNames kPoolNames(kPools);
 
+/// Return false if the windows do not suit the kernel for maxima.
+bool set_axis(max_pool_gradient::Axis& axis, i64 start, i64 kernel, i64 stride, i64 size, i64 windows, i64 first,
+              i64 pixels) {
+  const i64 overlap = divided_up(kernel, stride);
+  if (stride > kMaxStride || 2 * overlap > max_pool_gradient::kWindowsOfTile) return false;
+  if (!meet(start, kernel, stride, windows, size)) return false;
+  if (std::max({size, windows * stride, kernel}) > kMaxExtent) return false;
+  const i64 first_cell = divided_down(first - start, stride);
+  const i64 cells = divided_down(first + pixels - 1 - start, stride) - first_cell + 1;
+  const i64 tiles = divided_up(cells, max_pool_gradient::kWindowsOfTile + 1 - overlap);
+  axis = {.kernel = static_cast<int>(kernel),
+          .stride = static_cast<int>(stride),
+          .start = static_cast<int>(start),
+          .overlap = static_cast<int>(overlap),
+          .size = static_cast<int>(size),
+          .windows = static_cast<int>(windows),
+          .first = static_cast<int>(first),
+          .pixels = static_cast<int>(pixels),
+          .first_cell = static_cast<int>(first_cell),
+          .cells = static_cast<int>(cells),
+          .tile = static_cast<int>(divided_up(cells, tiles)),
+          .tiles = static_cast<int>(tiles)};
+  return true;
+}
+
+const char* run_max_gradient(const Call<PoolGradientProblem>& call) {
+  const auto& [p, work] = call;
+  const Window& w = p.window;
+  if (p.type != PoolType::max) return "not a max";
+  if (w.dilation_h != 1 || w.dilation_w != 1) return "dilation";
+  if (w.kernel_h > max_pool_gradient::kMaxTaps || w.kernel_w > max_pool_gradient::kMaxTaps ||
+      w.kernel_h * w.kernel_w > max_pool_gradient::kMaxTaps)
+    return "many taps";
+  max_pool_gradient::Args args{.diff_dst = work.view(p.diff_dst),
+                               .src = work.view(p.src),
+                               .diff_src = work.view(p.diff_src),
+                               .rows = {},
+                               .columns = {},
+                               .chunks = 1,
+                               .vector_bits = 0,
+                               .counts_zeros = w.edge == Edge::zero};
+  if (const char* why_not = why_no_vectors({&args.diff_dst, &args.src, &args.diff_src})) return why_not;
+  max_pool_gradient::Axis &rows = args.rows, &columns = args.columns;
+  if (!set_axis(rows, w.start_h, w.kernel_h, w.stride_h, p.src.h, p.diff_dst.h, p.first_h, p.diff_src.h) ||
+      !set_axis(columns, w.start_w, w.kernel_w, w.stride_w, p.src.w, p.diff_dst.w, p.first_w, p.diff_src.w))
+    return "windows far apart, with large overlaps or outside of the source";
+  const i64 lanes = lanes_in_vector(args.src), vectors = p.src.c / lanes;
+  if ((p.src.h * p.src.h_stride + p.src.w * p.src.w_stride) * (16 / lanes) > kMaxImageBytes) return "very large image";
+  const auto chunks_of = [&](int bits) { return divided_up(vectors, i64{1} << bits); };
+  const auto idles = [&](int bits) { return (chunks_of(bits) << bits) - vectors > vectors / 8; };
+  for (int bits = 0; 1 << bits <= max_pool_gradient::kVectorsOfTile; ++bits)
+    if (!idles(bits)) args.vector_bits = bits;
+  args.chunks = static_cast<int>(chunks_of(args.vector_bits));
+  // Low tiles find the maxima of more windows twice; high ones leave multiprocessors idle if there are few.
+  const auto blocks = [&] { return p.src.n * args.chunks * rows.tiles * columns.tiles; };
+  while (rows.tile > 2 && blocks() < 2 * work.gpu().processors())
+    rows.tiles = static_cast<int>(divided_up(rows.cells, --rows.tile));
+  const auto is_square = [&](int kernel, int stride) {
+    return rows.kernel == kernel && columns.kernel == kernel && rows.stride == stride && columns.stride == stride;
+  };
+  const auto& kernel = is_square(3, 2)   ? max_pool_gradient::max_pool_gradient_3x3
+                       : is_square(2, 2) ? max_pool_gradient::max_pool_gradient_2x2
+                                         : max_pool_gradient::max_pool_gradient;
+  work.launch(kernel, args, blocks(), {&args.diff_dst, &args.src, &args.diff_src});
+  return nullptr;
+}
+
 /// Make the values per window that the gradient of `type` needs, then gather.
 const char* run_gradient(const Call<PoolGradientProblem>& call, bool by_vectors) {
   const auto& [p, work] = call;
@@ -139,6 +214,7 @@ const char* run_gradient(const Call<PoolGradientProblem>& call, bool by_vectors)
 }
 
 constexpr Implementation<Call<PoolGradientProblem>> kPoolGradients[] = {
+    {"cuda_pool_gradient_max", run_max_gradient},
     {"cuda_pool_gradient_vectors", [](const Call<PoolGradientProblem>& call) { return run_gradient(call, true); }},
     {"cuda_pool_gradient", [](const Call<PoolGradientProblem>& call) { return run_gradient(call, false); }},
 };
