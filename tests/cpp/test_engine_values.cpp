@@ -86,22 +86,28 @@ void test_buffers() {
   }
 }
 
-/// A 1 x 1 convolution with weights that commands have loaded is that with the same weights of the host, and the host
-/// reads what was loaded. Buffers that the host asks for keep their contents.
-void test_loaded_weights(const char* name, bool round_to_half, bool has_bias) {
+struct LoadedWeights {
+  i64 outputs, inputs, kernel;
+  std::size_t offset;  ///< in bytes, of the values
+};
+/// A convolution with weights that commands have loaded is that with the same weights of the host, and the host reads
+/// what was loaded. Buffers that the host asks for keep their contents.
+void test_loaded_weights(const char* name, const LoadedWeights& sizes, bool round_to_half, bool has_bias) {
   const auto engine = engine_of(name);
-  constexpr i64 kOutputs = 40, kInputs = 24, kPixels = 7;
+  constexpr i64 kPixels = 7;
+  const auto& [outputs, inputs, kernel, offset] = sizes;
   Random random(17);
-  const auto given = random_weights(random, kOutputs, 1, 1, kInputs, 1, has_bias);
+  const auto given = random_weights(random, outputs, 1, kernel, inputs, 1, has_bias);
   const auto buffer = [&](const std::vector<float>& values) {
-    auto memory = Memory::lazy_buffer(engine, (values.size() + 1) * sizeof(float));
+    auto memory = Memory::lazy_buffer(engine, values.size() * sizeof(float) + sizes.offset);
     memory->clear();
-    if (!values.empty()) memory->upload(sizeof(float), values.size() * sizeof(float), values.data());
+    if (!values.empty()) memory->upload(sizes.offset, values.size() * sizeof(float), values.data());
     return memory;
   };
   const auto values = buffer(given->values.own()), bias = buffer(given->bias.own());
   const auto loaded = std::make_shared<ConvWeights>();
-  loaded->out_channels = kOutputs, loaded->kernel_h = loaded->kernel_w = 1, loaded->in_channels_per_group = kInputs;
+  loaded->out_channels = outputs, loaded->kernel_h = 1, loaded->kernel_w = kernel;
+  loaded->in_channels_per_group = inputs;
   loaded->values = Floats::await(given->values.size());
   if (has_bias) loaded->bias = Floats::await(given->bias.size());
   if (round_to_half)
@@ -112,27 +118,30 @@ void test_loaded_weights(const char* name, bool round_to_half, bool has_bias) {
     view.w = kPixels, view.c = view.w_stride = channels, view.h_stride = view.n_stride = kPixels * channels;
     return view;
   };
-  const ImageView src = image(kInputs), first = image(kOutputs), second = image(kOutputs);
-  std::vector<float> pixels(kPixels * kInputs), results[2];
+  const ImageView src = image(inputs), first = image(outputs), second = image(outputs);
+  std::vector<float> pixels(static_cast<std::size_t>(kPixels * inputs)), results[2];
   for (float& value : pixels) value = random.real(-1, 1);
   src.memory->upload(0, pixels.size() * sizeof(float), pixels.data());
   ChannelValues from_bias;
-  if (has_bias) from_bias = {bias, sizeof(float)};
+  if (has_bias) from_bias = {bias, offset};
+  Window window;
+  window.kernel_w = kernel, window.start_w = -(kernel / 2);
   const std::string error =
-      execute(*engine, {{LoadWeightsProblem{{values, sizeof(float)}, from_bias, loaded, round_to_half}, "load"},
+      execute(*engine, {{LoadWeightsProblem{{values, offset}, from_bias, loaded, round_to_half}, "load"},
                         {BufferFillProblem{values, 0, values->size(), 1}, "values change later"},
-                        {ConvProblem{src, first, loaded, {}, {}, 1, false, {}, {}}, "loaded"},
-                        {ConvProblem{src, second, given, {}, {}, 1, false, {}, {}}, "given"}})
+                        {ConvProblem{src, first, loaded, window, {}, 1, false, {}, {}}, "loaded"},
+                        {ConvProblem{src, second, given, window, {}, 1, false, {}, {}}, "given"}})
           .sentence;
   for (int i = 0; i < 2; ++i) {
-    results[i].resize(kPixels * kOutputs);
+    results[i].resize(static_cast<std::size_t>(kPixels * outputs));
     (i ? second : first).memory->download(0, results[i].size() * sizeof(float), results[i].data());
   }
   const auto same = [](const Floats& a, const Floats& b) {
     return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
   };
   const bool ok = error.empty() && results[0] == results[1] && results[0][5] != 0;
-  report(ok, "loaded weights of engine %s, rounded %d, bias %d: %s", name, round_to_half, has_bias, error.c_str());
+  report(ok, "loaded weights of engine %s, %d outputs, rounded %d, bias %d: %s", name, static_cast<int>(outputs),
+         round_to_half, has_bias, error.c_str());
   report(same(loaded->values, given->values) && same(loaded->bias, given->bias), "%s: weights on the host", name);
   const std::byte* const filled = values->data();
   const bool is_filled = std::all_of(filled, filled + values->size(), [](std::byte b) { return b == std::byte{1}; });
@@ -148,8 +157,9 @@ void test_all_loaded_weights() {
   } catch (const std::runtime_error&) {  // this build has no kernels for it
   }
   for (const char* const name : names)
-    for (const bool round_to_half : {false, true})
-      for (const bool has_bias : {false, true}) test_loaded_weights(name, round_to_half, has_bias);
+    for (const LoadedWeights& sizes : {LoadedWeights{40, 24, 1, 4}, LoadedWeights{136, 72, 3, 16}})
+      for (const bool round_to_half : {false, true})
+        for (const bool has_bias : {false, true}) test_loaded_weights(name, sizes, round_to_half, has_bias);
 }
 
 /// Return the shortest of many times of a call, in seconds.

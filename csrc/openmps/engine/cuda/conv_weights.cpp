@@ -84,7 +84,7 @@ layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, c
       break;
     case Form::outputs_last:
       args.values = taps * outputs * inputs;
-      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {1, 0, 0, taps * inputs};
+      args.extents = {taps * inputs, 1, outputs}, args.known = outputs, args.strides = {0, 1, 0, taps * inputs};
       break;
     case Form::transposed:
       args.values = taps * outputs * inputs;
@@ -93,7 +93,7 @@ layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, c
       break;
     case Form::bias:
       args.values = outputs;
-      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {0, 0, 0, 1};
+      args.extents = {1, 1, outputs}, args.known = outputs, args.strides = {outputs, 0, 0, 1};
       break;
     case Form::packed:
     case Form::packed_shifted:
@@ -142,7 +142,9 @@ void GpuWeights::fill(Work& work, const ConvWeights& weights, const Key& key, Ad
   } else {
     layout::ArrangeWeightsArgs args = arrangement(weights, key);
     args.from = {from}, args.to = {to};
-    work.launch(layout::arrange_weights, args, args.values);
+    ManyCopies copies;
+    copies.arrange(args);
+    copies.launch(work);
   }
 }
 

@@ -29,17 +29,16 @@ void ManyCopies::add(Work& work, const Span& from, const Span& to, const std::fu
 namespace {
 
 /// Launch a kernel for parts, with as many in each launch as its arguments have.
-template <class Args, class Part, std::size_t most, class Size>
+template <class Args, class Part, std::size_t most, class Blocks>
 void launch_parts(Work& work, const Kernel<Args>& kernel, Part (Args::*parts)[most], const std::vector<Part>& all,
-                  i64 of_block, const Size& size_of) {
+                  const Blocks& blocks_of) {
   for (std::size_t first = 0; first < all.size(); first += most) {
     Args args{};
     const std::size_t count = std::min(all.size() - first, most);
     i64 blocks = 0;
     for (std::size_t i = 0; i < count; ++i) {
       Part& part = (args.*parts)[i] = all[first + i];
-      blocks += (size_of(part) + of_block - 1) / of_block;
-      part.end = blocks;
+      part.end = blocks += blocks_of(part);
     }
     args.count = static_cast<int>(count);
     work.launch(kernel, args, blocks);
@@ -50,10 +49,11 @@ void launch_parts(Work& work, const Kernel<Args>& kernel, Part (Args::*parts)[mo
 
 void ManyCopies::launch(Work& work) {
   using pointwise::CopyManyArgs, layout::ArrangeManyArgs;
-  launch_parts(work, pointwise::copy_many, &CopyManyArgs::ranges, ranges_, CopyManyArgs::kWords,
-               [](const CopyManyArgs::Range& range) { return range.words; });
-  launch_parts(work, layout::arrange_many, &ArrangeManyArgs::parts, parts_, ArrangeManyArgs::kValues,
-               [](const ArrangeManyArgs::Part& part) { return part.args.values; });
+  launch_parts(work, pointwise::copy_many, &CopyManyArgs::ranges, ranges_, [](const CopyManyArgs::Range& range) {
+    return (range.words + CopyManyArgs::kWords - 1) / CopyManyArgs::kWords;
+  });
+  launch_parts(work, layout::arrange_many, &ArrangeManyArgs::parts, parts_,
+               [](const ArrangeManyArgs::Part& part) { return part.args.blocks(); });
 }
 
 }  // namespace openmps::cuda

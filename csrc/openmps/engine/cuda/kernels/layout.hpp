@@ -2,6 +2,8 @@
 // Copies that prepare operands of cuDNN and cuBLASLt.
 #pragma once
 
+#include "engine/cuda/kernels/clusters.hpp"
+#include "engine/cuda/kernels/constants.hpp"
 #include "engine/cuda/kernels/device.hpp"
 #include "engine/cuda/kernels/lanes.hpp"
 #include "engine/cuda/kernels/vectors.hpp"
@@ -145,29 +147,145 @@ struct Strides4 {
 };
 
 struct ArrangeWeightsArgs {
+  static constexpr i64 kTile = 64;  ///< a block computes kTile x kTile values
+  static constexpr i64 kFew = 8;    ///< smaller extents would leave most of a tile empty
+
   Pointer<const float> from;
   Pointer<unsigned char> to;
-  Format format;     ///< of `to`
+  Format format;     ///< of `to`: float16 or float32
   bool rounds;       ///< to float16 first
   i64 values;        ///< of `to`
   Extents3 extents;  ///< of `to`, [a][b][c][d]
   i64 known;         ///< values along d that `from` has; the others become 0
   i64 first;         ///< index of value (0, 0, 0, 0) in `from`
   Strides4 strides;  ///< of `from`
+
+  /// Both have the same values in the same order.
+  MPSCNN_HOST_DEVICE bool is_copy() const {
+    return extents.b == 1 && extents.c == 1 && known == extents.d && strides.a == known && strides.d == 1;
+  }
+  /// `to` has transposed matrices: values that are adjacent in `from` are along b.
+  MPSCNN_HOST_DEVICE bool is_transposed() const {
+    return strides.b == 1 && known == extents.d && extents.b >= kFew && extents.d >= kFew;
+  }
+  /// Return how many blocks compute the values.
+  MPSCNN_HOST_DEVICE i64 blocks() const {
+    if (!is_transposed()) return (values + kTile * kTile - 1) / (kTile * kTile);
+    return values / (extents.b * extents.d) * tiles(extents.b) * tiles(extents.d);
+  }
+  MPSCNN_HOST_DEVICE static i64 tiles(i64 extent) { return (extent + kTile - 1) / kTile; }
 };
-MPSCNN_HOST_DEVICE void arrange_weight(const ArrangeWeightsArgs& args, i64 index) {
-  const Place at = place_of(index, args.extents.b, args.extents.c, args.extents.d);
-  const Strides4& s = args.strides;
-  float value = at.k < args.known ? args.from[args.first + at.n * s.a + at.y * s.b + at.x * s.c + at.k * s.d] : 0.0f;
-  if (args.rounds) value = half_value(half_bits(value));
-  store(args.format, args.to.get(), index, value);
+
+/// Store values `index` to `index + count - 1` of `to`, at most 4.
+MPSCNN_HOST_DEVICE void store_weights(const ArrangeWeightsArgs& args, i64 index, int count, float (&values)[4]) {
+  if (args.rounds)
+    for (float& value : values) value = half_value(half_bits(value));
+  const bool is_half = args.format == Format::float16;
+  unsigned char* const to = args.to.get();
+  if (count < 4 || index % 4 != 0) {
+    for (int i = 0; i < 4; ++i)
+      if (i < count) store(args.format, to, index + i, values[i]);
+  } else if (is_half) {
+    *reinterpret_cast<Bits<2>*>(to + index * 2) = {{half_pair(values[0], values[1]), half_pair(values[2], values[3])}};
+  } else {
+    Bits<4> words;
+    for (int i = 0; i < 4; ++i) words.words[i] = std::bit_cast<std::uint32_t>(values[i]);
+    *reinterpret_cast<Bits<4>*>(to + index * 4) = words;
+  }
 }
-MPSCNN_VALUE_KERNEL(arrange_weights, ArrangeWeightsArgs) { arrange_weight(args, index); }
+
+/// Return `count` values from `from` on, at most 4, and zeros. is_aligned: `from` is aligned to 16 bytes.
+MPSCNN_HOST_DEVICE Bits<4> load_weights(const float* from, i64 count, bool is_aligned) {
+  if (is_aligned && count >= 4) return load_constant<4>(from);
+  Bits<4> words = {};
+  for (int i = 0; i < 4; ++i) words.words[i] = load_constant<1>(from + i, i < count).words[0];
+  return words;
+}
+
+constexpr int kPartsOfTile =
+    static_cast<int>(ArrangeWeightsArgs::kTile * ArrangeWeightsArgs::kTile / 4);  ///< of 4 values
+constexpr int kPartsOfThread = kPartsOfTile / kThreads;
+
+/// Arrange the values of block `index`, in the order of `to`.
+MPSCNN_HOST_DEVICE void arrange_in_order(const ArrangeWeightsArgs& args, i64 index, const Block& block) {
+  const i64 first = index * (4 * kPartsOfTile);
+  const float* const from = args.from.get() + args.first;
+  const bool is_copy = args.is_copy(), is_aligned = reinterpret_cast<std::uint64_t>(from) % 16 == 0;
+  block.for_each(kThreads, [&](i64 thread) {
+    Bits<4> loaded[kPartsOfThread];
+    MPSCNN_UNROLL
+    for (int i = 0; i < kPartsOfThread; ++i) {
+      const i64 at = first + (i * kThreads + thread) * 4;
+      loaded[i] = {};
+      if (is_copy) {
+        loaded[i] = load_weights(from + at, args.values - at, is_aligned);
+        continue;
+      }
+      for (int v = 0; v < 4; ++v) {
+        if (at + v >= args.values) continue;
+        const Place p = place_of(at + v, args.extents.b, args.extents.c, args.extents.d);
+        const Strides4& s = args.strides;
+        if (p.k < args.known)
+          loaded[i].words[v] = std::bit_cast<std::uint32_t>(from[p.n * s.a + p.y * s.b + p.x * s.c + p.k * s.d]);
+      }
+    }
+    MPSCNN_UNROLL
+    for (int i = 0; i < kPartsOfThread; ++i) {
+      const i64 at = first + (i * kThreads + thread) * 4, rest = args.values - at;
+      float values[4];
+      for (int v = 0; v < 4; ++v) values[v] = std::bit_cast<float>(loaded[i].words[v]);
+      if (rest > 0) store_weights(args, at, rest < 4 ? static_cast<int>(rest) : 4, values);
+    }
+  });
+}
+
+/// Values of a tile; 65 per row, so that the lanes of a warp use different banks along both axes.
+struct ArrangeTile {
+  float values[ArrangeWeightsArgs::kTile][ArrangeWeightsArgs::kTile + 1];
+};
+
+/// Transpose tile `index`, kTile x kTile values of a matrix.
+MPSCNN_HOST_DEVICE void arrange_transposed(const ArrangeWeightsArgs& args, i64 index, const Block& block,
+                                           ArrangeTile& tile) {
+  constexpr i64 kTile = ArrangeWeightsArgs::kTile;
+  const Extents3& extents = args.extents;
+  const Strides4& s = args.strides;
+  // Image: a, row: c, column: tile along b, channel: tile along d.
+  const Place at = place_of(index, extents.c, args.tiles(extents.b), args.tiles(extents.d));
+  const i64 b = at.x * kTile, d = at.k * kTile, rest_b = extents.b - b, rest_d = extents.d - d;
+  const float* const from = args.from.get() + args.first + at.n * s.a + at.y * s.c + d * s.d + b;
+  const bool is_aligned = reinterpret_cast<std::uint64_t>(from) % 16 == 0 && s.d % 4 == 0;
+  // A warp has 4 rows of 8 parts: 128 bytes of each row of `from`, 64 or 128 bytes of `to`.
+  const auto row_of = [](i64 part) { return static_cast<int>(part / 8 % kTile); };
+  const auto first_of = [](i64 part) { return static_cast<int>(part % 8 + part / (8 * kTile) * 8) * 4; };
+  block.for_each(kThreads, [&](i64 thread) {
+    Bits<4> loaded[kPartsOfThread];
+    MPSCNN_UNROLL
+    for (int i = 0; i < kPartsOfThread; ++i) {
+      const i64 part = i * kThreads + thread;
+      const int row = row_of(part), column = first_of(part);
+      loaded[i] = load_weights(from + row * s.d + column, row < rest_d ? rest_b - column : 0, is_aligned);
+    }
+    MPSCNN_UNROLL
+    for (int i = 0; i < kPartsOfThread; ++i) {
+      const i64 part = i * kThreads + thread;
+      for (int v = 0; v < 4; ++v)
+        tile.values[row_of(part)][first_of(part) + v] = std::bit_cast<float>(loaded[i].words[v]);
+    }
+  });
+  block.for_each(kPartsOfTile, [&](i64 part) {
+    const int column = row_of(part), row = first_of(part);
+    if (column >= rest_b || row >= rest_d) return;
+    float values[4];
+    for (int v = 0; v < 4; ++v) values[v] = tile.values[row + v][column];
+    const i64 to = ((at.n * extents.b + b + column) * extents.c + at.y) * extents.d + d + row;
+    store_weights(args, to, rest_d - row < 4 ? static_cast<int>(rest_d - row) : 4, values);
+  });
+}
 
 /// Several arrangements in one launch.
 struct ArrangeManyArgs {
-  static constexpr int kMost = 34;              ///< arguments of a kernel have at most 4 KB
-  static constexpr i64 kValues = 8 * kThreads;  ///< of a block
+  static constexpr int kMost = 34;  ///< arguments of a kernel have at most 4 KB
   struct Part {
     ArrangeWeightsArgs args;
     i64 end;  ///< blocks of this one and of those before it
@@ -176,14 +294,16 @@ struct ArrangeManyArgs {
   Part parts[kMost];
 };
 static_assert(sizeof(ArrangeManyArgs) <= 4096 - sizeof(i64));
-MPSCNN_BLOCK_KERNEL(arrange_many, ArrangeManyArgs) {
+MPSCNN_BLOCK_KERNEL(arrange_many, ArrangeManyArgs, 4) {
+  MPSCNN_SHARED(ArrangeTile, shared, 1);
   int which = 0;
   while (index >= args.parts[which].end) ++which;
-  const ArrangeManyArgs::Part& mine = args.parts[which];
-  const i64 first = (index - (which > 0 ? args.parts[which - 1].end : 0)) * ArrangeManyArgs::kValues;
-  const i64 rest = mine.args.values - first;
-  block.for_each(rest < ArrangeManyArgs::kValues ? rest : ArrangeManyArgs::kValues,
-                 [&](i64 i) { arrange_weight(mine.args, first + i); });
+  const ArrangeWeightsArgs& mine = args.parts[which].args;
+  const i64 of_part = index - (which > 0 ? args.parts[which - 1].end : 0);
+  if (mine.is_transposed())
+    arrange_transposed(mine, of_part, block, shared.own(0));
+  else
+    arrange_in_order(mine, of_part, block);
 }
 
 struct AddGradientArgs {
