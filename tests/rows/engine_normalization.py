@@ -286,7 +286,7 @@ def moments_row(seed: int) -> Row:
 
 def many_pixels() -> Iterator[Row]:
     """Yield statistics of many float16 values with a mean that is large relative to the spread."""
-    for n, c in ((4, 3), (4, 8), (4, 16), (1, 8), (2, 72)):
+    for n, c in ((4, 3), (4, 8), (4, 16), (1, 8), (2, 72), (4, 64)):
         rng = np.random.default_rng(790000 + c + (4 - n) * 100)
         src = rng.uniform(7, 9, (n, 90, 80, c)).astype(np.float16)
         mean, variance = moments(values_of(src), 0)

@@ -90,7 +90,7 @@ ListGraph::ListGraph(Work& work, Graph graph, GraphExec executable)
       graph_(graph),
       executable_(executable),
       varying_(work.take_varying()),
-      scratch_(work.scratch_block()) {}
+      blocks_(work.own_blocks()) {}
 
 ListGraph::~ListGraph() {
   driver_.destroy_executable(executable_);

@@ -2,6 +2,7 @@
 // Graphs: lists of problems that were recorded once and are launched as one.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <list>
 #include <memory>
@@ -40,7 +41,7 @@ class Fingerprint {
   std::vector<std::weak_ptr<const void>> referred_;
 };
 
-/// A recorded list. Keeps the scratch memory that it uses.
+/// A recorded list. Keeps the scratch memory and the counters that it uses.
 class ListGraph {
  public:
   /// Owns the driver's graphs.
@@ -61,7 +62,7 @@ class ListGraph {
   const Graph graph_;  ///< its nodes name those of the executable one
   const GraphExec executable_;
   std::vector<VaryingLaunch> varying_;
-  const std::shared_ptr<GpuBlock> scratch_;
+  const std::array<std::shared_ptr<const GpuBlock>, 2> blocks_;
 };
 
 /// Record the work that `body` enqueues, instead of running it. Return null if `body` throws or returns false, or if

@@ -95,25 +95,31 @@ i64 divide_row(Work& work, const View& row, Division& division) {
   return division.blocks() * divided_up(row.w, pixels * division.turns);
 }
 
-/// Set how the pixels of each set are divided among blocks. More than run at a time would store more partial sums.
-void divide(Work& work, PartsArgs& args, i64 sets, bool by_vectors) {
-  args.division = division_of(args.pixels, by_vectors);
-  const Gpu& gpu = work.gpu();
-  const i64 blocks = gpu.driver().is_host ? 12 : static_cast<i64>(kSumBlocks) * gpu.processors();
-  const i64 most = divided_up(args.count(), static_cast<i64>(args.division.rows()) * kTogether);
-  args.parts = std::clamp<i64>(blocks / (sets * args.division.blocks()), 1, std::max<i64>(most, 1));
-}
-
-/// Enqueue the kernel that sums the parts.
-void sum_parts(Work& work, const Kernel<PartsArgs>& values, const Kernel<PartsArgs>& vectors, PartsArgs args, i64 sets,
-               bool by_vectors) {
+/// Set how the pixels of each set are divided among blocks, and return the number of blocks. More than run at a time
+/// would store more partial sums.
+i64 divide(Work& work, PartsArgs& args, i64 sets, bool by_vectors) {
   const View &pixels = args.pixels, &src = args.src.view;
   args.is_row = pixels.h == 1 && (args.is_per_image || pixels.n == 1);
   if (src)
     args.is_row = args.is_row && src.n == pixels.n && src.h == 1 && src.w == pixels.w && args.src.start_h == 0 &&
                   args.src.start_w == 0;
-  work.launch(by_vectors ? vectors : values, args, sets * args.parts * args.division.blocks(),
-              {&args.pixels, &args.src.view});
+  args.division = division_of(args.pixels, by_vectors);
+  const Gpu& gpu = work.gpu();
+  constexpr i64 kHostProcessors = 132;  // of an H100
+  const i64 blocks = kSumBlocks * (gpu.driver().is_host ? kHostProcessors : gpu.processors());
+  const i64 most = divided_up(args.count(), static_cast<i64>(args.division.rows()) * kTogether);
+  args.parts = std::clamp<i64>(blocks / (sets * args.division.blocks()), 1, std::max<i64>(most, 1));
+  if (!args.is_per_image) args.counters = {work.counters(args.division.blocks())};
+  return sets * args.parts * args.division.blocks();
+}
+
+/// Enqueue the kernel that sums the parts; of batches, it also adds them.
+void sum_parts(Work& work, const MomentsArgs& args, i64 blocks, bool by_vectors) {
+  work.launch(by_vectors ? sum_moments_vectors : sum_moments_values, args, blocks, {&args.parts.pixels});
+}
+void sum_parts(Work& work, const GradientPartsArgs& args, i64 blocks, bool by_vectors) {
+  work.launch(by_vectors ? sum_gradients_vectors : sum_gradients_values, args, blocks,
+              {&args.parts.pixels, &args.parts.src.view});
 }
 
 Forward forward_of(Work& work, const Statistics& statistics, const Groups& groups, const ChannelValues& gamma,
@@ -159,32 +165,26 @@ const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
   const i64 sets = p.groups > 0 ? p.dst.n : 1;
   PartsArgs sums{};
   bool sums_vectors = false;
+  i64 blocks = 0;
   if (p.groups > 0) {
     sums.pixels = flattened(args.src.view, false), sums.is_per_image = true;
     sums_vectors = !why_no_vectors({&sums.pixels});
-    divide(work, sums, sets, sums_vectors);
+    blocks = divide(work, sums, sets, sums_vectors);
   }
   const Memories memories(work, sets, groups.channels, p.groups, sums.parts);
   Statistics statistics = statistics_of(work, p.mean, p.variance, p.exact);
   if (p.groups > 0) {
     sums.partial = {memories.base + memories.partial}, sums.pivots = {memories.base + memories.pivots};
-    sum_parts(work, moments_parts, moments_parts_vectors, sums, sets, sums_vectors);
-    const MomentsArgs moments{.channels = groups.channels,
-                              .parts = sums.parts,
-                              .pixels = sums.count(),
-                              .partial = {sums.partial.address},
-                              .pivots = {sums.pivots.address},
-                              .result = statistics,
-                              .before = 0,
-                              .groups = groups,
-                              .pairs = {memories.base + memories.pairs}};
+    const MomentsArgs moments{
+        .parts = sums, .result = statistics, .before = 0, .groups = groups, .pairs = {memories.base + memories.pairs}};
+    sum_parts(work, moments, blocks, sums_vectors);
     work.launch(moments_of_groups, moments, sets * p.groups);
     statistics = {{}, {}, moments.pairs};
   }
   args.forward = forward_of(work, statistics, groups, p.gamma, p.beta, p.epsilon);
   if (kind != Form::three_bytes) flatten(args.src, args.dst, !args.is_per_image);
   if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
-    const i64 blocks = divide_row(work, args.dst, args.division);
+    blocks = divide_row(work, args.dst, args.division);
     work.launch(normalize_rows, args, blocks, {&args.src.view, &args.dst});
     return nullptr;
   }
@@ -214,20 +214,12 @@ const char* run_moments(const Call<BatchMomentsProblem>& call, bool by_vectors) 
   sums.pixels = flattened(work.view(p.src), true);
   if (by_vectors)
     if (const char* why_not = why_no_vectors({&sums.pixels})) return why_not;
-  divide(work, sums, 1, by_vectors);
+  const i64 blocks = divide(work, sums, 1, by_vectors);
   const Memories memories(work, 1, p.src.c, 0, sums.parts);
   sums.partial = {memories.base + memories.partial}, sums.pivots = {memories.base + memories.pivots};
-  sum_parts(work, moments_parts, moments_parts_vectors, sums, 1, by_vectors);
-  const MomentsArgs moments{.channels = p.src.c,
-                            .parts = sums.parts,
-                            .pixels = p.src.n * p.src.h * p.src.w,
-                            .partial = {sums.partial.address},
-                            .pivots = {sums.pivots.address},
-                            .result = statistics_of(work, p.mean, p.variance, p.exact),
-                            .before = p.count,
-                            .groups = {},
-                            .pairs = {}};
-  work.launch(moments_of_batch, moments, p.src.c);
+  const Statistics result = statistics_of(work, p.mean, p.variance, p.exact);
+  sum_parts(work, MomentsArgs{.parts = sums, .result = result, .before = p.count, .groups = {}, .pairs = {}}, blocks,
+            by_vectors);
   return nullptr;
 }
 
@@ -254,10 +246,8 @@ const char* why_no_vectors_for(const PartsArgs& sums) {
 }
 
 template <class P>
-GradientSumsArgs sums_of(Work& work, const P& p, const Groups& groups, i64 parts, const Memories& memories) {
+GradientSumsArgs sums_of(Work& work, const P& p, const Groups& groups, const Memories& memories) {
   return {
-      .parts = parts,
-      .partial = {memories.base + memories.partial},
       .forward = forward_of(work, statistics_of(work, p.mean, p.variance, p.exact), groups, p.gamma, p.beta, p.epsilon),
       .images = 1,
       .count = 0,
@@ -277,13 +267,12 @@ const char* run_moments_gradient(const Call<BatchMomentsGradientProblem>& call, 
   if (by_vectors)
     if (const char* why_not = why_no_vectors_for(sums)) return why_not;
   const Groups groups{p.diff_dst.c, 0};
-  divide(work, sums, 1, by_vectors);
+  const i64 blocks = divide(work, sums, 1, by_vectors);
   const Memories memories(work, 1, groups.channels, 0, sums.parts);
-  GradientSumsArgs totals = sums_of(work, p, groups, sums.parts, memories);
+  GradientSumsArgs totals = sums_of(work, p, groups, memories);
   totals.adds = p.adds;
-  sums.partial = {memories.base + memories.partial}, sums.forward = totals.forward;
-  sum_parts(work, normalization_gradient_parts, normalization_gradient_parts_vectors, sums, 1, by_vectors);
-  work.launch(normalization_gradient_of_batch, totals, groups.channels);
+  sums.partial = {memories.base + memories.partial};
+  sum_parts(work, GradientPartsArgs{sums, totals}, blocks, by_vectors);
   return nullptr;
 }
 
@@ -331,26 +320,28 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
   const Groups groups{c, p.groups};
   PartsArgs sums{};
   bool sums_vectors = false;
+  i64 blocks = 0;
   if (p.groups > 0) {
     Operand src = p.src;  // of the pixels of diff_dst.view
     src.start_h = start_h, src.start_w = start_w;
     sums = gradient_parts(work, g, src, args.neuron, true);
     sums_vectors = !why_no_vectors_for(sums);
-    divide(work, sums, sets, sums_vectors);
+    blocks = divide(work, sums, sets, sums_vectors);
   }
   const Memories memories(work, sets, c, p.groups, sums.parts);
-  args.sums = sums_of(work, p, groups, sums.parts, memories);
+  args.sums = sums_of(work, p, groups, memories);
   args.sums.images = sets;
   args.sums.count = p.groups > 0 ? x.h * x.w * groups.channels_of_each() : p.count;
   if (p.groups > 0) {
-    sums.partial = {memories.base + memories.partial}, sums.forward = args.sums.forward;
-    sum_parts(work, normalization_gradient_parts, normalization_gradient_parts_vectors, sums, sets, sums_vectors);
-    work.launch(normalization_gradient_of_images, args.sums, sets * c);
+    sums.partial = {memories.base + memories.partial};
+    const GradientPartsArgs parts{sums, args.sums};
+    sum_parts(work, parts, blocks, sums_vectors);
+    work.launch(normalization_gradient_of_images, parts, sets * c);
     work.launch(normalization_gradient_of_groups, args.sums, sets * p.groups);
     work.launch(normalization_gradient_over_images, args.sums, c);
   }
   if (by_vectors && make_rows(args)) {
-    const i64 blocks = divide_row(work, args.diff_src, args.division);
+    blocks = divide_row(work, args.diff_src, args.division);
     work.launch(normalize_gradient_rows, args, blocks, {&args.diff_dst.view, &args.src.view, &args.diff_src});
     return nullptr;
   }

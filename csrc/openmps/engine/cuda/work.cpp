@@ -134,13 +134,25 @@ Pointer<const float> Work::constants(const std::shared_ptr<const std::vector<flo
 }
 
 Address Work::scratch(std::size_t bytes) {
-  if (!scratch_ || scratch_->bytes() < bytes) {
-    if (is_recording_) throw EngineError(FailureCode::internal, "a recorded problem needs more memory than before.");
-    synchronize();  // work under way uses the old block, which graphs may keep
-    scratch_ = nullptr;
-    scratch_ = std::make_shared<GpuBlock>(gpu_, bytes);
-  }
+  if (!scratch_ || scratch_->bytes() < bytes) replace(scratch_, bytes);
   return scratch_->address();
+}
+
+Address Work::counters(i64 count) {
+  constexpr std::size_t kLeastBytes = 4096;
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(unsigned);
+  if (!counters_ || counters_->bytes() < bytes) {
+    replace(counters_, std::max(bytes, kLeastBytes));
+    fill(counters_->address(), 0, counters_->bytes());
+  }
+  return counters_->address();
+}
+
+void Work::replace(std::shared_ptr<GpuBlock>& block, std::size_t bytes) {
+  if (is_recording_) throw EngineError(FailureCode::internal, "a recorded problem needs more memory than before.");
+  synchronize();  // work under way uses the old block, which graphs may keep
+  block = nullptr;
+  block = std::make_shared<GpuBlock>(gpu_, bytes);
 }
 
 std::shared_ptr<std::byte> Work::arena(std::size_t bytes) {

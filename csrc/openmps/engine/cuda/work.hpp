@@ -2,6 +2,7 @@
 // Work: a thread's stream on a GPU, and what problems become there.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <initializer_list>
 #include <memory>
@@ -82,8 +83,10 @@ class Work {
   Address scratch(std::size_t bytes);
   /// Return memory for the private blocks of a list. Lists of one stream share it, because their work is done in order.
   std::shared_ptr<std::byte> arena(std::size_t bytes);
-  /// Return the block behind scratch(), for graphs that use it.
-  const std::shared_ptr<GpuBlock>& scratch_block() const { return scratch_; }
+  /// Return at least `count` counters of 32 bits that are 0; each kernel that uses them leaves them so.
+  Address counters(i64 count);
+  /// Return the blocks behind scratch() and counters(), for graphs that use them.
+  std::array<std::shared_ptr<const GpuBlock>, 2> own_blocks() const { return {scratch_, counters_}; }
 
   /// Run a kernel for indices 0 ... count - 1. If all `images` have the same format, float16 or float32, it is compiled
   /// for that format.
@@ -144,9 +147,12 @@ class Work {
   void note_varying(VaryingLaunch launch);
   bool change(VaryingLaunch launch);
 
+  /// Replace a block by one of at least `bytes`. Its contents are undefined.
+  void replace(std::shared_ptr<GpuBlock>& block, std::size_t bytes);
+
   Gpu& gpu_;
   Stream stream_ = nullptr;
-  std::shared_ptr<GpuBlock> scratch_;
+  std::shared_ptr<GpuBlock> scratch_, counters_;
   std::weak_ptr<GpuBlock> arena_;  ///< of lists under way
   void* cudnn_handle_ = nullptr;
   std::unique_ptr<Graphs> graphs_;

@@ -301,6 +301,19 @@ class Block {
     __syncthreads();
     return value;
   }
+  /// Return whether this is the last of `count` blocks to call it with that counter. What all of them have stored
+  /// before is then visible. The counter is 0 before the first call and after the last one.
+  MPSCNN_HOST_DEVICE bool is_last(unsigned* counter, unsigned count) const {
+    __syncthreads();
+    bool result = false;
+    if (threadIdx.x == 0) {
+      // The barriers make the fences count for all threads of the block [PTX ISA, Memory Consistency Model].
+      __threadfence();
+      result = atomicInc(counter, count - 1) == count - 1;
+      __threadfence();
+    }
+    return __syncthreads_or(result) != 0;
+  }
 };
 
 /// Define a kernel whose body computes value `index` from `args`. A third argument: blocks per multiprocessor, for
@@ -346,6 +359,11 @@ class Block {
     T value = first;
     for (i64 i = 0; i < count; ++i) value = combine(value, body(i));
     return value;
+  }
+  bool is_last(unsigned* counter, unsigned count) const {
+    if (++*counter < count) return false;
+    *counter = 0;
+    return true;
   }
 };
 

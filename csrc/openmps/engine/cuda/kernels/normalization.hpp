@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalization by mean and variance, and its gradients. Statistics and sums are found in two passes: each block sums
-// a part of the pixels of its channels, then a warp or a block adds the parts.
+// a part of the pixels of its channels, then the parts are added: those of a batch by the last block of these channels,
+// others by a second kernel.
 #pragma once
 
 #include "engine/cuda/kernels/clusters.hpp"
@@ -165,14 +166,14 @@ struct PartsArgs {
   bool is_row;  ///< the pixels of each sum are one row, in `src` too
   Division division;
   i64 parts;
-  Pointer<Pair> partial;  ///< of each image if per image, channel and part
+  Pointer<Pair> partial;       ///< of each image if per image, channel and part
+  Pointer<unsigned> counters;  ///< of each run of blocks, not per image: its last block adds the parts
 
   // Moments.
   Pointer<float> pivots;  ///< of each image if per image, and channel: mean of the first pixels
 
   // Gradients.
   Source src;  ///< of the pixels
-  Forward forward;
   Activation neuron;
 
   MPSCNN_HOST_DEVICE i64 count() const { return (is_per_image ? 1 : pixels.n) * pixels.h * pixels.w; }
@@ -248,9 +249,40 @@ struct SumsOfBlock {
   Pair of[kThreads * (by_vectors ? kMostLanes : 1)];
 };
 
-/// Call sum(thread, mine, sums) in each thread, `sums` initially 0; add the sums of all rows and store them.
-template <bool by_vectors, class Sum>
-MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place, const Block& block, const Sum& sum) {
+/// Add the parts of each channel of a block and call finish(channel, sums). `of` has kThreads sums. Adjacent threads
+/// read adjacent parts.
+template <class Finish>
+MPSCNN_HOST_DEVICE void add_parts(const PartsArgs& args, i64 first, int channels, const Block& block, Pair* of,
+                                  const Finish& finish) {
+  const int step = kThreads / channels;  // threads of a channel
+  block.for_each(static_cast<i64>(channels) * step, [&](i64 i) {
+    const i64 channel = first + static_cast<int>(i) / step;
+    if (channel >= args.pixels.c) return;
+    const Pair* const parts = args.partial.get() + channel * args.parts;
+    Pair sums{0, 0};
+    for (i64 part = static_cast<int>(i) % step; part < args.parts; part += kTogether * step) {
+      Pair loaded[kTogether];
+      MPSCNN_UNROLL
+      for (int j = 0; j < kTogether; ++j)
+        loaded[j] = part + j * step < args.parts ? parts[part + j * step] : Pair{0, 0};
+      MPSCNN_UNROLL
+      for (int j = 0; j < kTogether; ++j) sums = added(sums, loaded[j]);
+    }
+    of[i] = sums;
+  });
+  block.for_each(channels, [&](i64 i) {
+    if (first + i >= args.pixels.c) return;
+    Pair sums = of[i * step];
+    for (int j = 1; j < step; ++j) sums = added(sums, of[i * step + j]);
+    finish(first + i, sums);
+  });
+}
+
+/// Call sum(thread, mine, sums) in each thread, `sums` initially 0; add the sums of all rows and store them. If there
+/// are counters, the last block calls finish(channel, sums) for each of its channels.
+template <bool by_vectors, class Sum, class Finish>
+MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place, const Block& block, const Sum& sum,
+                                 const Finish& finish) {
   MPSCNN_SHARED(SumsOfBlock<by_vectors>, shared, 1);
   Pair* const of = shared.own(0).of;
   const int lanes = lanes_of<by_vectors>(args.pixels), columns = args.division.columns, rows = args.division.rows();
@@ -283,6 +315,9 @@ MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place,
     const i64 channel = image * args.pixels.c + static_cast<i64>(run) * lanes + lane;
     args.partial[channel * args.parts + part] = add_rows(slot, 0, kTogether, rows);
   });
+  if (!args.counters) return;
+  if (block.is_last(args.counters.get() + place.first_run / columns, static_cast<unsigned>(args.parts)))
+    add_parts(args, static_cast<i64>(place.first_run) * lanes, width, block, of, finish);
 }
 
 /// Return the mean of the first pixels.
@@ -301,10 +336,35 @@ MPSCNN_HOST_DEVICE void find_pivot(const PartsArgs& args, const PartOfThread& mi
   }
 }
 
+struct MomentsArgs {
+  PartsArgs parts;
+  Statistics result;
+  i64 before;  ///< batches: pixels that `result` already covers
+
+  // Images: statistics of each image's groups of channels, also stored as pairs.
+  Groups groups;
+  Pointer<Pair> pairs;
+
+  /// Store the moments of channel k over all images, of sums of distances from its pivot.
+  MPSCNN_HOST_DEVICE void store(i64 k, const Pair& sums) const {
+    const auto pixels = static_cast<double>(parts.count()), known_pixels = static_cast<double>(before);
+    double mean = parts.pivots[k] + sums.a / pixels, spread = sums.b - sums.a * (sums.a / pixels);
+    if (spread < 0) spread = 0;  // by rounding
+    if (before > 0) {
+      const Pair known = result.get(k);
+      const double distance = mean - known.a;
+      spread += known.b * known_pixels + distance * distance * known_pixels * pixels / (known_pixels + pixels);
+      mean = known.a + distance * pixels / (known_pixels + pixels);
+    }
+    result.set(k, {mean, spread / (known_pixels + pixels)});
+  }
+};
+
 /// Sum distances from the pivot, and their squares. The closer the pivot is to the mean, the less is lost when the
 /// square of their distance is subtracted.
 template <bool by_vectors>
-MPSCNN_HOST_DEVICE void sum_moments(const PartsArgs& args, i64 index, const Block& block) {
+MPSCNN_HOST_DEVICE void sum_moments(const MomentsArgs& moments, i64 index, const Block& block) {
+  const PartsArgs& args = moments.parts;
   const int lanes = lanes_of<by_vectors>(args.pixels);
   const auto sum = [&](const ThreadPlace&, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
     float pivot[kMostLanes];
@@ -321,55 +381,25 @@ MPSCNN_HOST_DEVICE void sum_moments(const PartsArgs& args, i64 index, const Bloc
     };
     sum_pixels<by_vectors, false>(args, mine, lanes, add, sums);
   };
-  sum_part<by_vectors>(args, BlockPlace(args.division, index), block, sum);
+  sum_part<by_vectors>(args, BlockPlace(args.division, index), block, sum,
+                       [&](i64 k, const Pair& sums) { moments.store(k, sums); });
 }
-MPSCNN_BLOCK_KERNEL(moments_parts, PartsArgs) { sum_moments<false>(args, index, block); }
-MPSCNN_BLOCK_KERNEL(moments_parts_vectors, PartsArgs, kSumBlocks) { sum_moments<true>(args, index, block); }
-
-struct MomentsArgs {
-  i64 channels, parts, pixels;  ///< pixels that each part-sum together covers
-  Pointer<const Pair> partial;
-  Pointer<const float> pivots;
-  Statistics result;
-  i64 before;  ///< batches: pixels that `result` already covers
-
-  // Images: statistics of each image's groups of channels, also stored as pairs.
-  Groups groups;
-  Pointer<Pair> pairs;
-};
-
-/// Moments of channel `index` over all images.
-MPSCNN_WARP_KERNEL(moments_of_batch, MomentsArgs) {
-  const Pair sums = warp.reduce(
-      args.parts, Pair{0, 0}, [&](i64 part) { return args.partial[index * args.parts + part]; },
-      [](const Pair& x, const Pair& y) { return added(x, y); });
-  warp.for_each(1, [&](i64) {
-    const auto pixels = static_cast<double>(args.pixels), before = static_cast<double>(args.before);
-    double mean = args.pivots[index] + sums.a / pixels, spread = sums.b - sums.a * (sums.a / pixels);
-    if (spread < 0) spread = 0;  // by rounding
-    if (args.before > 0) {
-      const Pair known = args.result.get(index);
-      const double distance = mean - known.a;
-      spread += known.b * before + distance * distance * before * pixels / (before + pixels);
-      mean = known.a + distance * pixels / (before + pixels);
-    }
-    args.result.set(index, {mean, spread / (before + pixels)});
-  });
-}
+MPSCNN_BLOCK_KERNEL(sum_moments_values, MomentsArgs) { sum_moments<false>(args, index, block); }
+MPSCNN_BLOCK_KERNEL(sum_moments_vectors, MomentsArgs, kSumBlocks) { sum_moments<true>(args, index, block); }
 
 /// Moments of group `index` of all images.
 MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
   const i64 each = args.groups.channels_of_each(), image = index / args.groups.count;
-  const i64 first = (index - image * args.groups.count) * each, parts = args.parts;
-  const auto pixels = static_cast<double>(args.pixels), count = pixels * static_cast<double>(each);
-  const i64 first_channel = image * args.channels + first;
+  const i64 first = (index - image * args.groups.count) * each, parts = args.parts.parts;
+  const auto pixels = static_cast<double>(args.parts.count()), count = pixels * static_cast<double>(each);
+  const i64 first_channel = image * args.groups.channels + first;
   const auto channel_of = [&](i64 i) { return first_channel + i / parts; };
-  const auto sums_of = [&](i64 i) { return args.partial[first_channel * parts + i]; };
+  const auto sums_of = [&](i64 i) { return args.parts.partial[first_channel * parts + i]; };
   const auto add = [](double x, double y) { return x + y; };
   const double mean = block.reduce(
                           each * parts, 0.0,
                           [&](i64 i) {
-                            const double pivot = i % parts == 0 ? pixels * args.pivots[channel_of(i)] : 0.0;
+                            const double pivot = i % parts == 0 ? pixels * args.parts.pivots[channel_of(i)] : 0.0;
                             return pivot + sums_of(i).a;
                           },
                           add) /
@@ -378,7 +408,7 @@ MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
   const double spread = block.reduce(
       each * parts, 0.0,
       [&](i64 i) {
-        const double distance = args.pivots[channel_of(i)] - mean;
+        const double distance = args.parts.pivots[channel_of(i)] - mean;
         const Pair sums = sums_of(i);
         return sums.b + 2 * distance * sums.a + (i % parts == 0 ? pixels * distance * distance : 0.0);
       },
@@ -510,44 +540,12 @@ MPSCNN_HOST_DEVICE float slope_times(const Activation& f, float gradient, float 
   return by_vectors ? gradient : activate_gradient(f, gradient, y, k);
 }
 
-/// Sum G and G * (x - the mean rounded to float).
-template <bool by_vectors>
-MPSCNN_HOST_DEVICE void sum_gradients(const PartsArgs& args, i64 index, const Block& block) {
-  const int lanes = lanes_of<by_vectors>(args.pixels);
-  const BlockPlace place(args.division, index);
-  const i64 image = place.pixels / args.parts;
-  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
-  ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
-  of_block.fill(args.division, place, lanes, block, [&](i64 k) { return args.forward.find(image, k); });
-  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
-    Coefficients known[kMostLanes];
-    of_block.load(thread, lanes, known);
-    const auto add = [&](const float (&gradient)[kMostLanes], const float (&x)[kMostLanes], float (&a)[kMostLanes],
-                         float (&b)[kMostLanes]) {
-      for (int i = 0; i < lanes; ++i) {
-        const float distance = x[i] - known[i].mean, y = distance * known[i].scale + known[i].shift;
-        const float g = slope_times<by_vectors>(args.neuron, gradient[i], y, mine.k);
-        a[i] += g;
-        b[i] += g * distance;
-      }
-    };
-    sum_pixels<by_vectors, true>(args, mine, lanes, add, sums);
-  };
-  sum_part<by_vectors>(args, place, block, sum);
-}
-MPSCNN_BLOCK_KERNEL(normalization_gradient_parts, PartsArgs) { sum_gradients<false>(args, index, block); }
-MPSCNN_BLOCK_KERNEL(normalization_gradient_parts_vectors, PartsArgs, kSumBlocks) {
-  sum_gradients<true>(args, index, block);
-}
-
 /// diff_src = own * G + slope * (x - the mean rounded to float) + constant for a channel.
 struct GradientCoefficients {
   float own, slope, constant;
 };
 
 struct GradientSumsArgs {
-  i64 parts;
-  Pointer<const Pair> partial;
   Forward forward;
   i64 images, count;  ///< of pixels; 0: mean and variance are constants
 
@@ -562,16 +560,17 @@ struct GradientSumsArgs {
   // Coefficients in memory.
   Pointer<float> own, slope, constant;
 
-  /// Return sum G and sum G * z of channel `index` (image * channels + channel), z = (x - mean) / deviation.
-  MPSCNN_HOST_DEVICE Pair sums(i64 index, const Warp& warp) const {
-    const i64 c = forward.groups.channels, image = index / c;
-    const Pointer<const Pair> from{partial.address + static_cast<std::uint64_t>(index * parts) * sizeof(Pair)};
-    const Pair found = warp.reduce(
-        parts, Pair{0, 0}, [&](i64 part) { return from[part]; },
-        [](const Pair& x, const Pair& y) { return added(x, y); });
-    const Pair known = forward.statistics.get(forward.groups.index(image, index - image * c));
-    const double product = found.b + (static_cast<float>(known.a) - known.a) * found.a;
-    return {found.a, product / ::sqrt(known.b + forward.epsilon)};
+  /// Return sum G and sum G * z of channel k, z = (x - mean) / deviation, from the sums of the parts.
+  MPSCNN_HOST_DEVICE Pair scaled(i64 image, i64 k, const Pair& sums) const {
+    const Pair known = forward.statistics.get(forward.groups.index(image, k));
+    const double product = sums.b + (static_cast<float>(known.a) - known.a) * sums.a;
+    return {sums.a, product / ::sqrt(known.b + forward.epsilon)};
+  }
+  /// Store the sums of channel k over all images.
+  MPSCNN_HOST_DEVICE void store(i64 k, const Pair& sums) const {
+    const Pair found = scaled(0, k, sums);
+    diff_gamma[k] = static_cast<float>(found.b + (adds ? diff_gamma[k] : 0.0));
+    diff_beta[k] = static_cast<float>(found.a + (adds ? diff_beta[k] : 0.0));
   }
 
   MPSCNN_HOST_DEVICE GradientCoefficients find(i64 image, i64 k) const {
@@ -592,17 +591,48 @@ struct GradientSumsArgs {
   }
 };
 
-MPSCNN_WARP_KERNEL(normalization_gradient_of_batch, GradientSumsArgs) {
-  const Pair sums = args.sums(index, warp);
-  warp.for_each(1, [&](i64) {
-    args.diff_gamma[index] = static_cast<float>(sums.b + (args.adds ? args.diff_gamma[index] : 0.0));
-    args.diff_beta[index] = static_cast<float>(sums.a + (args.adds ? args.diff_beta[index] : 0.0));
-  });
-}
+struct GradientPartsArgs {
+  PartsArgs parts;
+  GradientSumsArgs totals;
+};
 
-MPSCNN_WARP_KERNEL(normalization_gradient_of_images, GradientSumsArgs) {
-  const Pair sums = args.sums(index, warp);
-  warp.for_each(1, [&](i64) { args.of_channels[index] = sums; });
+/// Sum G and G * (x - the mean rounded to float).
+template <bool by_vectors>
+MPSCNN_HOST_DEVICE void sum_gradients(const GradientPartsArgs& gradients, i64 index, const Block& block) {
+  const PartsArgs& args = gradients.parts;
+  const int lanes = lanes_of<by_vectors>(args.pixels);
+  const BlockPlace place(args.division, index);
+  const i64 image = place.pixels / args.parts;
+  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
+  ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
+  of_block.fill(args.division, place, lanes, block, [&](i64 k) { return gradients.totals.forward.find(image, k); });
+  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+    Coefficients known[kMostLanes];
+    of_block.load(thread, lanes, known);
+    const auto add = [&](const float (&gradient)[kMostLanes], const float (&x)[kMostLanes], float (&a)[kMostLanes],
+                         float (&b)[kMostLanes]) {
+      for (int i = 0; i < lanes; ++i) {
+        const float distance = x[i] - known[i].mean, y = distance * known[i].scale + known[i].shift;
+        const float g = slope_times<by_vectors>(args.neuron, gradient[i], y, mine.k);
+        a[i] += g;
+        b[i] += g * distance;
+      }
+    };
+    sum_pixels<by_vectors, true>(args, mine, lanes, add, sums);
+  };
+  sum_part<by_vectors>(args, place, block, sum, [&](i64 k, const Pair& sums) { gradients.totals.store(k, sums); });
+}
+MPSCNN_BLOCK_KERNEL(sum_gradients_values, GradientPartsArgs) { sum_gradients<false>(args, index, block); }
+MPSCNN_BLOCK_KERNEL(sum_gradients_vectors, GradientPartsArgs, kSumBlocks) { sum_gradients<true>(args, index, block); }
+
+/// Index: image * channels + channel.
+MPSCNN_WARP_KERNEL(normalization_gradient_of_images, GradientPartsArgs) {
+  const i64 parts = args.parts.parts, c = args.parts.pixels.c, image = index / c;
+  const Pair* const from = args.parts.partial.get() + index * parts;
+  const Pair sums = warp.reduce(
+      parts, Pair{0, 0}, [&](i64 part) { return from[part]; },
+      [](const Pair& x, const Pair& y) { return added(x, y); });
+  warp.for_each(1, [&](i64) { args.totals.of_channels[index] = args.totals.scaled(image, index - image * c, sums); });
 }
 MPSCNN_BLOCK_KERNEL(normalization_gradient_of_groups, GradientSumsArgs) {
   const i64 each = args.forward.groups.channels_of_each(), image = index / args.forward.groups.count;
