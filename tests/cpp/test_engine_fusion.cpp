@@ -3,6 +3,7 @@
 // held by the test, so that nothing may be fused or placed.
 //
 //   test_engine_fusion [seed offset]      prints "N passed, N failed"
+#include <array>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -731,13 +732,15 @@ void test_sums() {
 
 // -------------------------------------------------------------------------------------- pairs that the CUDA engine fuses
 
-/// source -> normalization -> middle, then middle + other -> result or ReLU; or source + other -> middle -> gradient.
+/// source -> normalization -> middle, then middle + other -> result or ReLU; or source + other -> middle -> gradient,
+/// and the sums of the gradient's values.
 struct Pair {
   NormalizeProblem normalize;
   NeuronProblem neuron;
   BinaryProblem sum;
   BinaryGradientProblem gradient;
-  std::vector<Command> between;
+  BatchMomentsGradientProblem moments;
+  std::vector<Command> between, before_moments;
 };
 
 constexpr i64 kRows = 5, kColumns = 7, kPairChannels = 24;
@@ -748,7 +751,7 @@ ImageView on_cuda(Format format = Format::float32) {
   return dense_view(Memory::lazy(cuda, bytes, cuda->image_storage()), 2, kRows, kColumns, kPairChannels, format);
 }
 
-enum class Second : std::uint8_t { neuron, sum, gradient };
+enum class Second : std::uint8_t { neuron, sum, gradient, moments };
 
 /// Compare the plan, and the result with that of a plan without fusion.
 void expect_pair(const char* what, Second second, const std::function<void(Pair&)>& change, bool is_fused) {
@@ -767,16 +770,17 @@ void expect_pair(const char* what, Second second, const std::function<void(Pair&
       for (i64 i = 0; i < kPairChannels; ++i) reinterpret_cast<float*>(access.data())[i] = random.real(low, high);
       return ChannelValues{memory, 0};
     };
-    const ImageView source = filled(on_cuda()), other = filled(on_cuda()), copy = on_cuda();
-    ImageView middle = on_cuda(), result = on_cuda();
+    const ImageView copy = on_cuda();
+    ImageView source = filled(on_cuda()), other = filled(on_cuda()), middle = on_cuda(), result = on_cuda();
     Pair pair;
-    auto& [normalize, neuron, sum, gradient, between] = pair;
+    auto& [normalize, neuron, sum, gradient, moments, between, before_moments] = pair;
     normalize.src.view = source, normalize.dst = middle;
     normalize.gamma = channels(-2, 2), normalize.beta = channels(-1, 1);
     normalize.mean = channels(-1, 1), normalize.variance = channels(1, 2);
     neuron.src = middle, neuron.dst = result, neuron.neuron = relu();
-    sum.src0.view = second == Second::gradient ? source : middle, sum.src1.view = other;
-    sum.dst = second == Second::gradient ? middle : result;
+    const bool is_gradient = second == Second::gradient || second == Second::moments;
+    sum.src0.view = is_gradient ? source : middle, sum.src1.view = other;
+    sum.dst = is_gradient ? middle : result;
     if (second == Second::sum) {
       sum.function = bounded(0, kInfinity);
       sum.mask = on_cuda(Format::unorm8);
@@ -786,28 +790,43 @@ void expect_pair(const char* what, Second second, const std::function<void(Pair&
       for (i64 i = 0; i < result.size(); ++i) access.data()[i] = std::byte(i % 3 ? 255 : 0);
     }
     gradient.diff_dst.view = middle, gradient.diff_src = result, gradient.scale = 0.5f;
+    moments.diff_dst = result, moments.src.view = filled(on_cuda());
+    moments.gamma = normalize.gamma, moments.beta = normalize.beta;
+    moments.mean = normalize.mean, moments.variance = normalize.variance;
+    moments.diff_gamma = channels(-1, 1), moments.diff_beta = channels(-1, 1), moments.adds = true;
+    const std::array sums{moments.diff_gamma.memory, moments.diff_beta.memory};
     change(pair);
     std::vector<Command> list;
-    if (second == Second::gradient)
+    if (is_gradient)
       list = {{sum, "sum"}, {gradient, "gradient"}};
     else if (second == Second::sum)
       list = {{normalize, "normalize"}, {sum, "sum"}};
     else
       list = {{normalize, "normalize"}, {neuron, "neuron"}};
     list.insert(list.begin() + 1, between.begin(), between.end());
+    if (second == Second::moments) {
+      list.insert(list.end(), before_moments.begin(), before_moments.end());
+      list.push_back({moments, "moments"});
+    }
     // Memory that the test knows may be a view of the same bytes as another one.
     list.push_back({CopyProblem{second == Second::sum ? sum.dst : result, copy}, "copy"});
-    pair = {};  // only the list refers to the middle
-    middle = result = {};
+    pair = {};  // only the list refers to the images
+    source = other = middle = result = {};
     const auto plan = make_plan(*cuda, list, fused);
+    const std::size_t least = second == Second::moments ? 2 : 1;  // commands of the list that need no step
     if (fused)
-      report((plan->steps.size() < list.size()) == is_fused, "%s: %zu commands are %zu steps", what, list.size(),
-             plan->steps.size());
+      report((plan->steps.size() + least <= list.size()) == is_fused, "%s: %zu commands are %zu steps", what,
+             list.size(), plan->steps.size());
     const std::string error = execute(*cuda, list, plan).sentence;
     report(error.empty(), "%s: %s", what, error.c_str());
     const HostAccess access(copy.memory, HostAccess::Mode::read);
     const auto* const values = reinterpret_cast<const float*>(access.data());
     results[fused].assign(values, values + copy.size());
+    for (const auto& each : sums) {
+      const HostAccess read(each, HostAccess::Mode::read);
+      const auto* const of_channels = reinterpret_cast<const float*>(read.data());
+      results[fused].insert(results[fused].end(), of_channels, of_channels + kPairChannels);
+    }
   }
   float worst = 0;
   for (std::size_t i = 0; i < results[0].size(); ++i)
@@ -845,6 +864,19 @@ void test_pairs() {
     expect_pair("a host task in between", second,
                 [](Pair& p) { p.between.push_back({HostTask{[] {}, nullptr}, "task"}); }, false);
   }
+  expect_pair("add, gradient, sums", Second::moments, nothing, true);
+  expect_pair("sums without a mask", Second::moments, [](Pair& p) { p.gradient.mask = {}; }, true);
+  expect_pair("sums behind a neuron", Second::moments, [](Pair& p) { p.moments.neuron = relu(); }, false);
+  expect_pair("sums of another image", Second::moments, [](Pair& p) { p.moments.diff_dst = p.sum.src1.view; }, false);
+  expect_pair(
+      "sums with a source that is written", Second::moments,
+      [](Pair& p) { p.moments.diff_beta = {p.sum.src0.view.memory, 0}; }, false);
+  expect_pair(
+      "sums later", Second::moments,
+      [](Pair& p) {
+        p.before_moments.push_back({BufferFillProblem{.dst = p.sum.src0.view.memory, .bytes = 64, .value = 0}, "fill"});
+      },
+      false);
   expect_pair("a write to gamma in between", Second::sum,
               [](Pair& p) {
                 p.between.push_back(

@@ -527,6 +527,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(BinaryGradient),
     KIND(NormalizeAdd),
     KIND(MaskedSum),
+    KIND(MaskedSumMoments),
     KIND(LRN),
     KIND(Normalize),
     KIND(BatchMoments),
@@ -556,7 +557,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(Random)};
 #undef KIND
 static_assert(
-    std::variant_size_v<Problem> == 41 + 3,
+    std::variant_size_v<Problem> == 42 + 3,
     "a kind of problem is missing; weights, HostTask and functions (tests/test_metal_functions.py) have no rows");
 
 void run(const rows::Row& row, Engine& engine) {

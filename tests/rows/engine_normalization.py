@@ -569,12 +569,51 @@ def normalize_add_row(seed: int) -> Row:
     return row("NormalizeAdd", str(seed), fields, expected, **formats)
 
 
+def masked_sum_moments_row(seed: int, shape: tuple[int, ...] = ()) -> Row:
+    """A masked sum of two images, and the sums of its values for the gradient of a normalization."""
+    rng = np.random.default_rng(787000 + seed)
+    plain, dtype = bool(shape) or seed % 4 < 3, pick(rng, ("float16", "float32"))
+    c, n = pick(rng, (8, 16, 72, 256) if plain else (1, 3, 12, 40)), whole(rng, 1, 3)
+    shape = shape or (n, whole(rng, 1, 33), whole(rng, 1, 9), c)
+    n, h, w, c = shape
+    stored = shape if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
+    a, b = (operand(rng, image(rng, stored, formats=dtype), h, w, plain) for _ in range(2))
+    src = image(rng, shape, formats=dtype)
+    fields: dict[str, Any] = {"src0": a, "src1": b, "src": Operand(src), "scale": pick(rng, (1.0, 1.0, -0.5, 2.0))}
+    kept: Any = 1
+    if seed % 3:  # bytes, or a rectified image
+        kept = rng.integers(0, 2, shape)
+        mask = (kept * 255).astype(np.uint8) if seed % 3 == 1 else (kept * floats(rng, shape, 0.25, 2)).astype(dtype)
+        fields["mask"] = {"view": mask}
+    mean, variance, epsilon = floats(rng, c, -1, 1), floats(rng, c, 0.5, 2), 1e-3
+    fields |= {"gamma": floats(rng, c), "beta": floats(rng, c, -1, 1), "mean": mean, "variance": variance}
+    fields["epsilon"] = epsilon
+    if chance(rng, 2):
+        fields["exact"] = pairs(mean, variance).astype(np.float64)
+    seen = [each.seen(h, w, c) for each in (a, b)]
+    value = (fields["scale"] * (seen[0] + seen[1]) * kept).astype(dtype).astype(np.float64)
+    size = np.abs(fields["scale"]) * (np.abs(seen[0]) + np.abs(seen[1]))
+    z = (values_of(src) - mean) / np.sqrt(variance.astype(np.float64) + epsilon)
+    expected = {"dst": (value, size * 2.0**-22)}
+    for key, terms in (("diff_gamma", value * z), ("diff_beta", value)):
+        total = terms.sum(axis=(0, 1, 2))
+        expected[key] = (total, 2e-6 * np.abs(terms).sum(axis=(0, 1, 2)) + 1e-12)
+        if seed % 2:
+            fields[key] = floats(rng, c)
+            expected[key] = (total + fields[key], expected[key][1] + (np.abs(total) + 1) * 2.0**-22)
+    fields["adds"] = bool(seed % 2)
+    return row("MaskedSumMoments", f"{c} channels, {seed}", fields, expected, dst=dtype)
+
+
 def rows() -> Iterator[Row]:
     yield from map(lrn_row, range(200))
     yield from map(lrn_gradient_row, range(150))
     yield many_lrn_gradients()
     yield from map(normalize_row, range(200))
     yield from map(normalize_add_row, range(60))
+    yield from map(masked_sum_moments_row, range(60))
+    for seed, shape in enumerate([(4, 56, 56, 64), (2, 28, 28, 512), (3, 14, 14, 1024)]):
+        yield masked_sum_moments_row(1000 + seed, shape)
     yield from photographs()
     yield from map(moments_row, range(80))
     yield from many_pixels()

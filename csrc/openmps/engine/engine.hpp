@@ -84,10 +84,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Return whether `next`, the only reader of the result of `conv`, may be computed in the same call.
   virtual bool fuses(const ConvProblem& conv, const Problem& next) const;
-  /// Return whether the problem, of two commands, may be solved in one call.
+  /// Return whether the problem, of two or three commands, may be solved in one call.
   virtual bool fuses(const NormalizeProblem&) const { return false; }
   virtual bool fuses(const NormalizeAddProblem&) const { return false; }
   virtual bool fuses(const MaskedSumProblem&) const { return false; }
+  virtual bool fuses(const MaskedSumMomentsProblem&) const { return false; }
   virtual bool fuses(const NeuronProblem&) const { return true; }
   /// Return whether sums along rows and columns, one after the other, may be computed in one call.
   virtual bool sums_pixels() const { return false; }

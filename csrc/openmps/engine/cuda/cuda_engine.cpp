@@ -188,6 +188,7 @@ class CudaEngine final : public Engine {
   bool fuses(const NormalizeProblem& problem) const override { return problem.neuron.type == NeuronType::relu; }
   bool fuses(const NormalizeAddProblem& problem) const override { return cuda::fuses(problem); }
   bool fuses(const MaskedSumProblem&) const override { return true; }
+  bool fuses(const MaskedSumMomentsProblem& problem) const override { return cuda::fuses(problem); }
 
   bool keeps_lists() const override { return true; }
 

@@ -22,6 +22,7 @@ bool solve(const BinaryProblem& problem, Work& work);
 bool solve(const BinaryGradientProblem& problem, Work& work);
 bool solve(const NormalizeAddProblem& problem, Work& work);
 bool solve(const MaskedSumProblem& problem, Work& work);
+bool solve(const MaskedSumMomentsProblem& problem, Work& work);
 bool solve(const DropoutProblem& problem, Work& work);
 bool solve(const CopyProblem& problem, Work& work);
 bool solve(const LoadWeightsProblem& problem, Work& work);
@@ -67,5 +68,6 @@ bool may_gather(const Problem& problem);
 bool fuses(const ConvPoolProblem& problem);
 /// Return whether one pass over the images computes the two.
 bool fuses(const NormalizeAddProblem& problem);
+bool fuses(const MaskedSumMomentsProblem& problem);
 
 }  // namespace openmps::cuda

@@ -364,10 +364,19 @@ const ImplementationNames kNormalizeGradientNames(kNormalizeGradients);
 
 // ------------------------------------------------------------------------------------------- and the sum behind it
 
-bool is_like_dense(const Operand& operand, const ImageView& dst) {
+/// Return whether value i of the operand, which has no gaps, is value i of the result.
+bool has_same_places(const Operand& operand, const ImageView& dst) {
   const ImageView& view = operand.view;
-  return operand.start_h == 0 && operand.start_w == 0 && view.format == dst.format && view.is_dense() &&
-         view.n == dst.n && view.h == dst.h && view.w == dst.w && view.c == dst.c;
+  return operand.start_h == 0 && operand.start_w == 0 && view.is_dense() && view.n == dst.n && view.h == dst.h &&
+         view.w == dst.w && view.c == dst.c;
+}
+bool is_like_dense(const Operand& operand, const ImageView& dst) {
+  return operand.view.format == dst.format && has_same_places(operand, dst);
+}
+/// Return whether a dense float16 or float32 image has whole vectors of channels.
+bool has_vectors(const ImageView& dst) {
+  if (dst.format != Format::float16 && dst.format != Format::float32) return false;
+  return dst.c % (dst.format == Format::float16 ? 8 : 4) == 0 && dst.is_dense();
 }
 
 NormalizeAddArgs arguments_of(const NormalizeAddProblem& p, Work& work) {
@@ -405,6 +414,38 @@ constexpr Implementation<Call<NormalizeAddProblem>> kNormalizeAdds[] = {
     {"cuda_normalize_add_rows", run_normalize_add_rows}, {"cuda_normalize_add", run_normalize_add}};
 const ImplementationNames kNormalizeAddNames(kNormalizeAdds);
 
+const char* run_masked_sum_moments_rows(const Call<MaskedSumMomentsProblem>& call) {
+  const auto& [p, work] = call;
+  if (!fuses(p)) return "gaps between the values, or channels that are no multiple of 16 bytes";
+  MaskedSumMomentsArgs args{.gradients = {},
+                            .src0 = work.view(p.src0.view),
+                            .src1 = work.view(p.src1.view),
+                            .mask = work.view(p.mask.view),
+                            .scale = p.scale};
+  auto& [parts, totals] = args.gradients;
+  parts.pixels = work.view(p.dst), parts.src.view = work.view(p.src.view);
+  View &dst = parts.pixels, &src = parts.src.view;
+  if (const char* why_not = why_no_vectors({&args.src0, &args.src1, &dst, &src})) return why_not;
+  if (args.mask.data.address % 16 != 0) return "the mask is not aligned";
+  for (View* const view : {&args.src0, &args.src1, &args.mask, &dst, &src}) *view = flattened(*view, true);
+  const i64 blocks = divide(work, parts, 1, true);
+  const Memories memories(work, 1, dst.c, 0, parts.parts);
+  totals = sums_of(work, p, {dst.c, 0}, memories);
+  totals.adds = p.adds;
+  parts.partial = {memories.base + memories.partial};
+  // The kernel is compiled for the format of the images other than the mask.
+  work.launch(sum_masked_gradients, args, blocks, {&args.src0, &args.src1, &dst, &src});
+  return nullptr;
+}
+const char* run_masked_sum_moments(const Call<MaskedSumMomentsProblem>& call) {
+  solve(call.problem.sum(), call.work);
+  solve(call.problem.moments(), call.work);
+  return nullptr;
+}
+constexpr Implementation<Call<MaskedSumMomentsProblem>> kMaskedSumMoments[] = {
+    {"cuda_masked_sum_moments_rows", run_masked_sum_moments_rows}, {"cuda_masked_sum_moments", run_masked_sum_moments}};
+const ImplementationNames kMaskedSumMomentsNames(kMaskedSumMoments);
+
 }  // namespace
 
 bool solve(const NormalizeProblem& problem, Work& work) {
@@ -421,14 +462,22 @@ bool solve(const NormalizeGradientProblem& problem, Work& work) {
 }
 
 bool fuses(const NormalizeAddProblem& p) {
-  if (p.dst.format != Format::float16 && p.dst.format != Format::float32) return false;
-  const i64 lanes = p.dst.format == Format::float16 ? 8 : 4;
-  if (p.dst.c % lanes != 0 || !p.dst.is_dense() || !is_like_dense(p.src, p.dst) || !is_like_dense(p.addend, p.dst))
-    return false;
+  if (!has_vectors(p.dst) || !is_like_dense(p.src, p.dst) || !is_like_dense(p.addend, p.dst)) return false;
   return !p.mask.memory || (p.mask.format == Format::unorm8 && p.mask.is_dense());
 }
 bool solve(const NormalizeAddProblem& problem, Work& work) {
   return try_first("normalize_add", kNormalizeAdds, Call<NormalizeAddProblem>{problem, work});
+}
+
+bool fuses(const MaskedSumMomentsProblem& p) {
+  if (!has_vectors(p.dst)) return false;
+  for (const Operand* const each : {&p.src0, &p.src1, &p.src})
+    if (!is_like_dense(*each, p.dst)) return false;
+  const Format mask = p.mask.view.format;
+  return !p.mask.view.memory || ((mask == Format::unorm8 || mask == p.dst.format) && has_same_places(p.mask, p.dst));
+}
+bool solve(const MaskedSumMomentsProblem& problem, Work& work) {
+  return try_first("masked_sum_moments", kMaskedSumMoments, Call<MaskedSumMomentsProblem>{problem, work});
 }
 
 }  // namespace openmps::cuda

@@ -100,7 +100,8 @@ class Placer {
     const auto& members = plan_.steps[at].commands;
     if (members.size() == 1) return;
     for (const std::uint32_t command : std::span(members).first(members.size() - 1))
-      slots_[index_.of(result_of(commands_[command].problem).memory.get())].bytes = 0;
+      if (!std::holds_alternative<BinaryGradientProblem>(commands_[command].problem))  // others read its result, too
+        slots_[index_.of(result_of(commands_[command].problem).memory.get())].bytes = 0;
     if (!engine_.adds_in_place()) return;
     const Problem problem = fused_problem(commands_, plan_.steps[at]);
     const auto* const conv = std::get_if<ConvProblem>(&problem);

@@ -145,6 +145,27 @@ std::optional<MaskedSumProblem> masked(const BinaryProblem& first, const BinaryG
   return MaskedSumProblem{first.src0, first.src1, next.mask, next.diff_src, next.scale};
 }
 
+/// Return a masked sum, and the sums of its values that a normalization's gradient needs, as one problem.
+std::optional<MaskedSumMomentsProblem> summed(const MaskedSumProblem& first, const BatchMomentsGradientProblem& next) {
+  if (!is_float(first.dst.format) || !neuron_is_identity(next.neuron) || !same_pixels(next.diff_dst, first.dst))
+    return std::nullopt;
+  return MaskedSumMomentsProblem{.src0 = first.src0,
+                                 .src1 = first.src1,
+                                 .mask = first.mask,
+                                 .dst = first.dst,
+                                 .scale = first.scale,
+                                 .src = next.src,
+                                 .gamma = next.gamma,
+                                 .beta = next.beta,
+                                 .mean = next.mean,
+                                 .variance = next.variance,
+                                 .exact = next.exact,
+                                 .epsilon = next.epsilon,
+                                 .diff_gamma = next.diff_gamma,
+                                 .diff_beta = next.diff_beta,
+                                 .adds = next.adds};
+}
+
 /// Return an activation and the product of its source and its result, x * f(x), as one activation.
 std::optional<NeuronProblem> gated(const NeuronProblem& first, const BinaryProblem& next) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -288,7 +309,27 @@ class Fuser {
     for (const std::uint32_t block : structure_.uses_of(first))
       if (block != index_.of(result.memory.get()) && !stays(structure_.blocks[block], first + 1, *next + 1))
         return {{first}};
+    if (sums_masked(first, *next)) return {{first, *next, *next + 1}};
     return {{first, *next}};
+  }
+
+  /// Return whether the pair is a masked sum and the command after it sums its values, without writing to its sources.
+  bool sums_masked(std::uint32_t first, std::uint32_t next) const {
+    const auto* const sum = std::get_if<BinaryProblem>(&commands_[first].problem);
+    const auto* const gradient = std::get_if<BinaryGradientProblem>(&commands_[next].problem);
+    if (!sum || !gradient || next + 1 == commands_.size() || taken_[next + 1]) return false;
+    const auto* const moments = std::get_if<BatchMomentsGradientProblem>(&commands_[next + 1].problem);
+    const auto both = moments ? summed(*masked(*sum, *gradient), *moments) : std::nullopt;
+    if (!both || !engine_.fuses(*both)) return false;
+    const std::uint32_t middle = index_.of(sum->dst.memory.get());
+    for (const std::uint32_t command : {first, next})
+      for (const std::uint32_t block : structure_.uses_of(command))
+        if (block != middle && !stays(structure_.blocks[block], next + 1, next + 2)) return false;
+    // The values are stored while the statistics are read.
+    for (const std::uint32_t block : structure_.uses_of(next + 1))
+      if (structure_.blocks[block].memory != both->dst.memory.get() && !stays(structure_.blocks[block], next, next + 1))
+        return false;
+    return true;
   }
 
   Plan::Step step_from(std::uint32_t first) const {
@@ -376,8 +417,11 @@ Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& st
     if (const auto* const neuron = std::get_if<NeuronProblem>(&last)) return *activated(*normalize, *neuron);
     return *added(*normalize, std::get<BinaryProblem>(last));
   }
-  if (const auto* const sum = std::get_if<BinaryProblem>(&first))
-    return *masked(*sum, std::get<BinaryGradientProblem>(last));
+  if (const auto* const sum = std::get_if<BinaryProblem>(&first)) {
+    const auto both = *masked(*sum, std::get<BinaryGradientProblem>(commands[step.commands[1]].problem));
+    if (step.commands.size() == 2) return both;
+    return *summed(both, std::get<BatchMomentsGradientProblem>(last));
+  }
   if (std::holds_alternative<NeuronProblem>(first)) return *gated(first, last);
   ConvProblem conv = std::get<ConvProblem>(first);
   for (std::span<const std::uint32_t> next = std::span(step.commands).subspan(1); !next.empty();) {

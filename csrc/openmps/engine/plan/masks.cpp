@@ -95,9 +95,13 @@ Problem without_mask(const Problem& problem) {
 
 Problem with_mask(const Problem& problem, const Problem& sum) {
   Problem result = problem;
-  Operand& mask = std::holds_alternative<MaskedSumProblem>(result) ? std::get<MaskedSumProblem>(result).mask
-                                                                   : std::get<BinaryGradientProblem>(result).mask;
-  mask.view = std::get<BinaryProblem>(sum).dst;
+  const ImageView& dst = std::get<BinaryProblem>(sum).dst;
+  if (auto* const masked = std::get_if<MaskedSumProblem>(&result))
+    masked->mask.view = dst;
+  else if (auto* const moments = std::get_if<MaskedSumMomentsProblem>(&result))
+    moments->mask.view = dst;
+  else
+    std::get<BinaryGradientProblem>(result).mask.view = dst;
   return result;
 }
 

@@ -18,7 +18,8 @@ class Engine;
 struct Plan {
   /// One call of the engine.
   struct Step {
-    /// Indices into the list, in order. If there are several, each reads the result of the previous one.
+    /// Indices into the list, in order. If there are several, each reads the result of the previous one. Only the last
+    /// result is stored, and that of a gradient behind which sums of its values are found.
     std::vector<std::uint32_t> commands;
     bool is_again = false;  ///< its result was computed before, and its memory was used for something else since
     bool drops_bias_gradient = false;  ///< because nothing reads it

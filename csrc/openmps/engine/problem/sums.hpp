@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums as one problem with the normalization before them, or with the mask behind them. Only plans make such problems,
-// for engines that fuse the two.
+// Sums as one problem with the normalization before them, or with the mask and the sums behind them. Only plans make
+// such problems, for engines that fuse the two.
 #pragma once
 
 #include <limits>
 
-#include "engine/problem/common.hpp"
+#include "engine/problem/normalize.hpp"
 
 namespace openmps {
 
@@ -41,6 +41,44 @@ struct MaskedSumProblem {
     using namespace roles;
     return std::tuple(in("src0", &P::src0), in("src1", &P::src1), in("mask", &P::mask), out("dst", &P::dst),
                       shape("scale", &P::scale));
+  }
+};
+
+/// A MaskedSumProblem, and the BatchMomentsGradientProblem whose diff_dst is its result; without neuron.
+struct MaskedSumMomentsProblem {
+  Operand src0, src1, mask;
+  ImageView dst;
+  float scale = 1;
+  Operand src;
+  ChannelValues gamma, beta, mean, variance, exact;
+  float epsilon = 0;
+  ChannelValues diff_gamma, diff_beta;
+  bool adds = false;
+
+  static constexpr auto fields() {
+    using P = MaskedSumMomentsProblem;
+    using namespace roles;
+    return std::tuple(in("src0", &P::src0), in("src1", &P::src1), in("mask", &P::mask), out("dst", &P::dst),
+                      shape("scale", &P::scale), in("src", &P::src), in("gamma", &P::gamma), in("beta", &P::beta),
+                      in("mean", &P::mean), in("variance", &P::variance), in("exact", &P::exact),
+                      shape("epsilon", &P::epsilon), inout("diff_gamma", &P::diff_gamma),
+                      inout("diff_beta", &P::diff_beta), shape("adds", &P::adds));
+  }
+
+  MaskedSumProblem sum() const { return {src0, src1, mask, dst, scale}; }
+  BatchMomentsGradientProblem moments() const {
+    return {.diff_dst = dst,
+            .src = src,
+            .gamma = gamma,
+            .beta = beta,
+            .mean = mean,
+            .variance = variance,
+            .exact = exact,
+            .epsilon = epsilon,
+            .neuron = {},
+            .diff_gamma = diff_gamma,
+            .diff_beta = diff_beta,
+            .adds = adds};
   }
 };
 

@@ -3,6 +3,7 @@
 #include "engine/cpu/pointwise/sums.hpp"
 
 #include "engine/cpu/normalization/normalization.hpp"
+#include "engine/cpu/normalization/normalization_gradient.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/cpu/runtime.hpp"
 
@@ -53,6 +54,11 @@ void run(const MaskedSumProblem& problem) {
   masked.diff_src = p.dst;
   masked.scale = p.scale;
   run(masked);
+}
+
+void run(const MaskedSumMomentsProblem& problem) {
+  run(problem.sum());
+  run(problem.moments());
 }
 
 }  // namespace openmps::cpu

@@ -7,5 +7,6 @@ namespace openmps::cpu {
 
 void run(const NormalizeAddProblem& problem);
 void run(const MaskedSumProblem& problem);
+void run(const MaskedSumMomentsProblem& problem);
 
 }  // namespace openmps::cpu

@@ -663,6 +663,78 @@ MPSCNN_VALUE_KERNEL(normalization_gradient_coefficients, GradientSumsArgs) {
   args.constant[index] = found.constant;
 }
 
+// -------------------------------------------------------------------------------------- and the sum in front of them
+
+struct MaskedSumMomentsArgs {
+  GradientPartsArgs gradients;  ///< its pixels are the masked sum
+  View src0, src1, mask;        ///< the mask is unorm8, or has the other images' format
+  float scale;
+};
+
+/// Store the masked sum and sum its values as sum_gradients() does, for images that are one row of pixels each.
+MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
+  const PartsArgs& parts = args.gradients.parts;
+  const View &dst = parts.pixels, &src = parts.src.view;
+  const int lanes = lanes_of<true>(dst);
+  const bool is_masked = static_cast<bool>(args.mask), has_bytes = is_masked && args.mask.format == Format::unorm8;
+  const BlockPlace place(parts.division, index);
+  MPSCNN_SHARED(ChannelsOfBlock<float>, shared, 1);
+  ChannelsOfBlock<float>& means = shared.own(0);
+  means.fill(parts.division, place, lanes, block,
+             [&](i64 k) { return static_cast<float>(args.gradients.totals.forward.statistics.get(k).a); });
+  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+    float mean[kMostLanes];
+    means.load(thread, lanes, mean);
+    for (i64 first = mine.first; first < dst.w; first += kTogether * mine.step) {
+      float a[kMostLanes], b[kMostLanes];
+      for (int i = 0; i < lanes; ++i) a[i] = b[i] = 0;
+      constexpr int kLoaded = 2;  // of four images
+      for (int turn = 0; turn < kTogether; turn += kLoaded) {
+        Vector ones[kLoaded] = {}, others[kLoaded] = {}, masks[kLoaded] = {}, seen[kLoaded] = {};
+        MPSCNN_UNROLL
+        for (int j = 0; j < kLoaded; ++j) {
+          const i64 pixel = first + (turn + j) * mine.step;
+          if (pixel >= dst.w) continue;
+          ones[j] = load_vector(args.src0, pixel * args.src0.w_stride + mine.k);
+          others[j] = load_vector(args.src1, pixel * args.src1.w_stride + mine.k);
+          seen[j] = load_vector(src, pixel * src.w_stride + mine.k);
+          if (!is_masked) continue;
+          const i64 at = pixel * args.mask.w_stride + mine.k;
+          if (!has_bytes) {
+            masks[j] = load_vector(args.mask, at);
+          } else if (lanes == 8) {
+            const Words<8> bytes = load_words<8>(args.mask.data.get() + at);
+            masks[j].words[0] = bytes.word[0], masks[j].words[1] = bytes.word[1];
+          } else {
+            masks[j].words[0] = load_words<4>(args.mask.data.get() + at).word[0];
+          }
+        }
+        MPSCNN_UNROLL
+        for (int j = 0; j < kLoaded; ++j) {
+          const i64 pixel = first + (turn + j) * mine.step;
+          if (pixel >= dst.w) continue;
+          float value[kMostLanes], other[kMostLanes], mask[kMostLanes], x[kMostLanes];
+          unpack(dst, ones[j], value);
+          unpack(dst, others[j], other);
+          unpack(dst, masks[j], mask);
+          unpack(dst, seen[j], x);
+          for (int i = 0; i < lanes; ++i) {
+            const bool passes =
+                !is_masked || (has_bytes ? (masks[j].words[i / 4] >> (i % 4 * 8) & 0xffu) != 0 : mask[i] != 0);
+            value[i] = passes ? args.scale * (value[i] + other[i]) : 0.0f;
+            if (format_of(dst) == Format::float16) value[i] = half_value(half_bits(value[i]));  // as it is stored
+            a[i] += value[i];
+            b[i] += value[i] * (x[i] - mean[i]);
+          }
+          store_lanes<true>(dst, {0, 0, pixel, mine.k}, value);
+        }
+      }
+      for (int i = 0; i < lanes; ++i) sums[i] = added(sums[i], {a[i], b[i]});
+    }
+  };
+  sum_part<true>(parts, place, block, sum, [&](i64 k, const Pair& sums) { args.gradients.totals.store(k, sums); });
+}
+
 struct NormalizeGradientArgs {
   Source diff_dst, src;
   View diff_src;
