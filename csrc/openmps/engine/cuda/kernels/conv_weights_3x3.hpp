@@ -22,11 +22,30 @@ constexpr int kStages = 3;                               ///< chunks in memory: 
 constexpr int kRing = 256;                               ///< pixels of the source in memory
 constexpr int kMaxWidth = 78;                            ///< whose two rows and the chunks are in memory
 
+/// Divides numbers below 2^31 by a multiplication [Granlund and Montgomery, Division by Invariant Integers using
+/// Multiplication, 1994].
+struct Divisor {
+  std::uint32_t factor = 0;
+  int shift = 0;
+
+  Divisor() = default;
+#if !MPSCNN_ON_GPU
+  explicit Divisor(std::uint32_t by) {
+    while ((2u << shift) < by) ++shift;  // 2^(shift + 1) >= by
+    factor = static_cast<std::uint32_t>(((std::uint64_t{1} << (32 + shift)) + by - 1) / by);
+  }
+#endif
+  MPSCNN_HOST_DEVICE std::uint32_t operator()(std::uint32_t number) const {
+    return static_cast<std::uint32_t>((static_cast<std::uint64_t>(number) * factor) >> 32) >> shift;
+  }
+};
+
 struct WeightsArgs {
-  View diff_dst, src;  ///< float16, of the same extents; vectors
-  int pixels = 0;      ///< numbered, of all images
-  int chunks = 0;      ///< of a part
-  int ahead = 0;       ///< chunks of the source before and after a pixel that its taps need
+  View diff_dst, src;        ///< float16, of the same extents; vectors
+  int pixels = 0;            ///< numbered, of all images
+  int chunks = 0;            ///< of a part
+  int ahead = 0;             ///< chunks of the source before and after a pixel that its taps need
+  Divisor by_row, by_image;  ///< divide by the pixels of a row, and by the rows of an image
   int output_tiles = 1, input_tiles = 1;
   i64 weights = 0;          ///< of a part
   Pointer<float> partials;  ///< [part][outputs][3][3][inputs]
@@ -43,11 +62,16 @@ struct Memory {
 /// Return where 8 channels of a pixel are: those of 8 adjacent pixels are in different banks.
 MPSCNN_HOST_DEVICE int place_of_eighth(int pixel, int eighth) { return eighth ^ (pixel & 7); }
 
-/// Sums of a warp: of 32 outputs and 16 inputs.
+/// Sums of a warp: of 64 outputs and 8 inputs.
 struct Sums {
-  float v[2][kTaps][2][kHeldLanes][4];
+  float v[kChannels / kTileRows][kTaps][kHeldLanes][4];
 };
 constexpr int kHeldWarps = kHeldLanes == 1 ? 1 : kWarps;  ///< a host thread has the sums of all warps
+
+/// Place of a tap in the ring: the value of a pixel whose number is a multiple of 8, plus this, modulo the ring.
+struct TapsOfWarp {
+  int v[kTaps][kHeldLanes];
+};
 
 /// The products of a block.
 class Tile {
@@ -78,18 +102,35 @@ class Tile {
     });
   }
 
-  /// Add the products of a chunk to the sums of a warp.
-  MPSCNN_HOST_DEVICE void multiply(int chunk, int warp, const Memory& from, Sums& sums) const {
-    const auto& gradients = from.diff_dst[chunk % kStages];
-    Halves8 low[2][kHeldLanes], high[2][kHeldLanes];
+  /// Return the places for the inputs of a warp: lane l loads pixel l of a chunk.
+  MPSCNN_HOST_DEVICE TapsOfWarp taps_of(int warp) const {
+    TapsOfWarp taps;
     MPSCNN_UNROLL
-    for (int m = 0; m < 2; ++m) {
+    for (int tap = 0; tap < kTaps; ++tap) {
+      MPSCNN_UNROLL
+      for (int l = 0; l < kHeldLanes; ++l) {
+        const int pixel = lane_of(l) + args_.distance(tap);
+        taps.v[tap][l] = pixel * kEighths + place_of_eighth(pixel, warp);
+      }
+    }
+    return taps;
+  }
+
+  /// Add the products of a chunk to the sums of a warp.
+  MPSCNN_HOST_DEVICE void multiply(int chunk, const TapsOfWarp& taps, const Memory& from, Sums& sums) const {
+    constexpr int kTiles = kChannels / kTileRows;
+    const auto& gradients = from.diff_dst[chunk % kStages];
+    const Halves8* const ring = &from.src[0][0];
+    const int first = (first_ + chunk * kPixels) * kEighths;
+    Halves8 low[kTiles][kHeldLanes], high[kTiles][kHeldLanes];
+    MPSCNN_UNROLL
+    for (int m = 0; m < kTiles; ++m) {
       MPSCNN_UNROLL
       for (int step = 0; step < 2; ++step) {
         std::uint32_t words[kHeldLanes][4];
         load_transposed(words, [&](int row) {
-          const int pixel = step * 16 + row / 16 * 8 + row % 8, eighth = warp / 4 * 4 + m * 2 + row / 8 % 2;
-          return &gradients[pixel][place_of_eighth(pixel, eighth)];
+          const int pixel = step * 16 + row / 16 * 8 + row % 8;
+          return &gradients[pixel][place_of_eighth(pixel, m * 2 + row / 8 % 2)];
         });
         MPSCNN_UNROLL
         for (int l = 0; l < kHeldLanes; ++l) {
@@ -100,29 +141,17 @@ class Tile {
     }
     MPSCNN_UNROLL
     for (int tap = 0; tap < kTaps; ++tap) {
-      const int first = first_ + chunk * kPixels + args_.distance(tap);
-      Halves8 b[2][kHeldLanes];
+      std::uint32_t words[kHeldLanes][4];
+      load_transposed(words, [&](int row) {
+        return ring + ((first + taps.v[tap][kHeldLanes == 1 ? 0 : row]) & (kRing * kEighths - 1));
+      });
+      Halves8 b[kHeldLanes];
       MPSCNN_UNROLL
-      for (int step = 0; step < 2; ++step) {
-        std::uint32_t words[kHeldLanes][4];
-        load_transposed(words, [&](int row) {
-          const int place = (first + step * 16 + row / 8 % 2 * 8 + row % 8) & (kRing - 1);
-          return &from.src[place][place_of_eighth(place, warp % 4 * 2 + row / 16)];
-        });
-        MPSCNN_UNROLL
-        for (int l = 0; l < kHeldLanes; ++l) {
-          MPSCNN_UNROLL
-          for (int n = 0; n < 2; ++n)
-            b[n][l].words[2 * step] = words[l][2 * n], b[n][l].words[2 * step + 1] = words[l][2 * n + 1];
-        }
-      }
+      for (int l = 0; l < kHeldLanes; ++l) b[l] = {{words[l][0], words[l][1], words[l][2], words[l][3]}};
       MPSCNN_UNROLL
       for (int step = 0; step < 2; ++step) {
         MPSCNN_UNROLL
-        for (int m = 0; m < 2; ++m) {
-          MPSCNN_UNROLL
-          for (int n = 0; n < 2; ++n) multiply_add(sums.v[m][tap][n], low[m], high[m], b[n], step);
-        }
+        for (int m = 0; m < kTiles; ++m) multiply_add(sums.v[m][tap], low[m], high[m], b, step);
       }
     }
   }
@@ -132,22 +161,17 @@ class Tile {
     float* const to = args_.partials.get() + part_ * args_.weights;
     MPSCNN_UNROLL
     for (int l = 0; l < kHeldLanes; ++l) {
+      const int input = input_ + warp * 8 + lane_of(l) % 4 * 2;
+      if (input >= inputs) continue;
       MPSCNN_UNROLL
-      for (int m = 0; m < 4; ++m) {
-        const int output = output_ + warp / 4 * 32 + m * 8 + lane_of(l) / 4;
+      for (int m = 0; m < kChannels / 8; ++m) {
+        const int output = output_ + m * 8 + lane_of(l) / 4;
         if (output >= outputs) continue;
         MPSCNN_UNROLL
-        for (int n = 0; n < 2; ++n) {
-          const int input = input_ + warp % 4 * 16 + n * 8 + lane_of(l) % 4 * 2;
-          if (input >= inputs) continue;
-          MPSCNN_UNROLL
-          for (int tap = 0; tap < kTaps; ++tap) {
-            const float* const pair = &sums.v[m / 2][tap][n][l][m % 2 * 2];
-            Bits<2> words;
-            words.words[0] = std::bit_cast<std::uint32_t>(pair[0]),
-            words.words[1] = std::bit_cast<std::uint32_t>(pair[1]);
-            *reinterpret_cast<Bits<2>*>(to + (static_cast<i64>(output) * kTaps + tap) * inputs + input) = words;
-          }
+        for (int tap = 0; tap < kTaps; ++tap) {
+          const float* const pair = &sums.v[m / 2][tap][l][m % 2 * 2];
+          const Bits<2> words{{std::bit_cast<std::uint32_t>(pair[0]), std::bit_cast<std::uint32_t>(pair[1])}};
+          *reinterpret_cast<Bits<2>*>(to + (static_cast<i64>(output) * kTaps + tap) * inputs + input) = words;
         }
       }
     }
@@ -155,12 +179,10 @@ class Tile {
 
  private:
   MPSCNN_HOST_DEVICE Copied source_of(const View& view, int pixel, int channel) const {
-    const int width = static_cast<int>(view.w), height = static_cast<int>(view.h);
-    const auto i = static_cast<unsigned>(pixel), row = i / static_cast<unsigned>(width + 1),
-               x = i - row * static_cast<unsigned>(width + 1), image = row / static_cast<unsigned>(height + 1),
-               y = row - image * static_cast<unsigned>(height + 1);
-    const bool is_inside = i < static_cast<unsigned>(args_.pixels) && x < static_cast<unsigned>(width) &&
-                           y < static_cast<unsigned>(height) && channel < static_cast<int>(view.c);
+    const auto i = static_cast<unsigned>(pixel), row = args_.by_row(i), image = args_.by_image(row),
+               x = i - row * (static_cast<unsigned>(view.w) + 1), y = row - image * (static_cast<unsigned>(view.h) + 1);
+    const bool is_inside = i < static_cast<unsigned>(args_.pixels) && x < static_cast<unsigned>(view.w) &&
+                           y < static_cast<unsigned>(view.h) && channel < static_cast<int>(view.c);
     const unsigned char* const first = view.data.get();
     return {is_inside ? first + 2 * view.offset(image, y, x, channel) : first, is_inside};
   }
@@ -175,14 +197,16 @@ MPSCNN_BLOCK_KERNEL(conv_weights_3x3, WeightsArgs, 1) {
   Memory& memory = shared.own(0);
   const Tile tile(args, index);
   Sums sums[kHeldWarps] = {};
+  TapsOfWarp taps[kHeldWarps];
+  each_warp([&](int warp) { taps[warp % kHeldWarps] = tile.taps_of(warp); });
   for (int chunk = 0; chunk < args.ahead; ++chunk) tile.load_src(chunk, memory);
   MPSCNN_UNROLL
   for (int chunk = 0; chunk < kStages - 1; ++chunk) tile.load(chunk, memory), end_copies();
 #pragma unroll 1
   for (int chunk = 0; chunk < args.chunks; ++chunk) {
     wait_for_copies<kStages - 2>();  // also for the warps that still use what is loaded next
-    tile.load(chunk + kStages - 1, memory), end_copies();
-    each_warp([&](int warp) { tile.multiply(chunk, warp, memory, sums[warp % kHeldWarps]); });
+    each_warp([&](int warp) { tile.multiply(chunk, taps[warp % kHeldWarps], memory, sums[warp % kHeldWarps]); });
+    tile.load(chunk + kStages - 1, memory), end_copies();  // its addresses are found between the products
   }
   each_warp([&](int warp) { tile.store(warp, sums[warp % kHeldWarps]); });
 }
