@@ -52,7 +52,6 @@ struct Api {
   int (*check)(Handle, MatmulDesc, Layout, Layout, Layout, Layout, const Algorithm*, Recommendation*);
   int (*matmul)(Handle, MatmulDesc, const void* alpha, const void* a, Layout, const void* b, Layout, const void* beta,
                 const void* c, Layout, void* d, Layout, const Algorithm*, void* workspace, std::size_t bytes, Stream);
-  Handle handle = nullptr;  ///< safe to use from any thread
 
   explicit Api(const Library& library) {
     library.get(create, "cublasLtCreate");
@@ -68,7 +67,6 @@ struct Api {
     library.get(heuristic, "cublasLtMatmulAlgoGetHeuristic");
     library.get(check, "cublasLtMatmulAlgoCheck");
     library.get(matmul, "cublasLtMatmul");
-    expect(create(&handle), "cublasLtCreate");
   }
   static void expect(int status, const char* call) {
     if (status)
@@ -85,6 +83,16 @@ const Api* api_or_null() {
   return opened;
 }
 const Api& api() { return *api_or_null(); }
+
+/// Return the handle for a GPU, whose context is current; any thread may use it.
+Handle handle_of(const Gpu& gpu) {
+  static std::mutex mutex;
+  static auto* const all = new std::map<int, Handle>;
+  const std::lock_guard lock(mutex);
+  Handle& handle = (*all)[gpu.ordinal()];
+  if (!handle) Api::expect(api().create(&handle), "cublasLtCreate");
+  return handle;
+}
 
 /// Matrices of a product as cuBLASLt has them, columns first: its A is b, its B is a.
 class Matrices {
@@ -142,7 +150,7 @@ class Plan final : public ProductPlan {
     const auto pointer = [](Address address) { return reinterpret_cast<void*>(address); };
     const std::lock_guard lock(mutex_);  // the description holds the bias of one call
     if (m.p.has_bias) m.set(kBiasPointer, pointer(at.bias));
-    Api::expect(api().matmul(api().handle, m.desc, &alpha, pointer(at.b), m.a, pointer(at.a), m.b, &beta,
+    Api::expect(api().matmul(handle_of(work.gpu()), m.desc, &alpha, pointer(at.b), m.a, pointer(at.a), m.b, &beta,
                              pointer(m.p.c_stride ? at.c : at.d), m.c, pointer(at.d), m.d, &algorithm_,
                              pointer(workspace), bytes_, work.stream()),
                 "cublasLtMatmul");
@@ -175,7 +183,8 @@ bool has_cublaslt(const Gpu& gpu) {
 }
 std::string cublaslt_version() { return std::to_string(api().version()); }
 
-std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Product& product, std::size_t count) {
+std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Gpu& gpu, const Product& product,
+                                                              std::size_t count) {
   std::vector<std::shared_ptr<const ProductPlan>> plans;
   std::vector<Recommendation> found(count);
   int found_count = 0;
@@ -185,7 +194,7 @@ std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Product& pro
   api().set_preference(preference, kMaxWorkspaceBytes, &kMaxWorkspace, sizeof kMaxWorkspace);
   constexpr std::uint32_t kAlignment = 16;  // of images
   for (const int each : kMinAlignments) api().set_preference(preference, each, &kAlignment, sizeof kAlignment);
-  const int status = api().heuristic(api().handle, matrices.desc, matrices.a, matrices.b, matrices.c, matrices.d,
+  const int status = api().heuristic(handle_of(gpu), matrices.desc, matrices.a, matrices.b, matrices.c, matrices.d,
                                      preference, static_cast<int>(count), found.data(), &found_count);
   api().destroy_preference(preference);
   if (status) return plans;
@@ -197,7 +206,7 @@ std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Product& pro
   return plans;
 }
 
-std::shared_ptr<const ProductPlan> restore_product(const Product& product, const std::string& saved) {
+std::shared_ptr<const ProductPlan> restore_product(const Gpu& gpu, const Product& product, const std::string& saved) {
   Algorithm algorithm;
   std::size_t bytes = 0;
   if (saved.size() != sizeof algorithm + sizeof bytes) return nullptr;
@@ -205,7 +214,7 @@ std::shared_ptr<const ProductPlan> restore_product(const Product& product, const
   std::memcpy(&bytes, saved.data() + sizeof algorithm, sizeof bytes);
   auto matrices = std::make_shared<Matrices>(product);
   Recommendation checked{};
-  if (api().check(api().handle, matrices->desc, matrices->a, matrices->b, matrices->c, matrices->d, &algorithm,
+  if (api().check(handle_of(gpu), matrices->desc, matrices->a, matrices->b, matrices->c, matrices->d, &algorithm,
                   &checked) ||
       checked.workspace > bytes)
     return nullptr;

@@ -43,7 +43,8 @@ bool has_cublaslt(const Gpu& gpu);
 std::string cublaslt_version();
 
 /// Return up to `count` plans that the heuristic recommends, the best first.
-std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Product& product, std::size_t count);
-std::shared_ptr<const ProductPlan> restore_product(const Product& product, const std::string& saved);
+std::vector<std::shared_ptr<const ProductPlan>> product_plans(const Gpu& gpu, const Product& product,
+                                                              std::size_t count);
+std::shared_ptr<const ProductPlan> restore_product(const Gpu& gpu, const Product& product, const std::string& saved);
 
 }  // namespace openmps::cuda

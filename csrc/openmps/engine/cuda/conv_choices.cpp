@@ -184,7 +184,7 @@ std::shared_ptr<const Choice> read(Work& work, const Tunable& tunable, const std
     const auto is_it = [&](const OwnKernel& kernel) { return kernel.name == rest; };
     if (std::any_of(tunable.own.begin(), tunable.own.end(), is_it)) choice->own = rest;
   } else if (const auto product = product_of(tunable.graph); product && has_cublaslt(work.gpu())) {
-    choice->product = restore_product(*product, rest);
+    choice->product = restore_product(work.gpu(), *product, rest);
   }
   return choice->dnn || choice->product || !choice->own.empty() ? choice : nullptr;
 }
@@ -192,7 +192,8 @@ std::shared_ptr<const Choice> read(Work& work, const Tunable& tunable, const std
 std::vector<Choice> candidates_for(Work& work, const Tunable& tunable) {
   std::vector<Choice> candidates;
   if (const auto product = product_of(tunable.graph); product && has_cublaslt(work.gpu()))
-    for (auto& plan : product_plans(*product, kProductCandidates)) candidates.push_back({nullptr, std::move(plan), {}});
+    for (auto& plan : product_plans(work.gpu(), *product, kProductCandidates))
+      candidates.push_back({nullptr, std::move(plan), {}});
   for (auto& plan : cudnn_plans(work, tunable.graph, kDnnCandidates))
     candidates.push_back({std::move(plan), nullptr, {}});
   if (const auto other = turned(tunable.graph))
@@ -364,11 +365,12 @@ std::shared_ptr<const Choice> Choices::of(Work& work, const Tunable& tunable) {
   if (tunable.finish) key += " finish";
   for (const OwnKernel& kernel : tunable.own) key += std::string(" ") + kernel.name;
   const std::lock_guard lock(mutex_);  // timing on two streams at once would disturb both
-  if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
+  const std::pair own_key(work.gpu().ordinal(), key);
+  if (const auto found = choices_.find(own_key); found != choices_.end()) return found->second;
   if (work.is_recording()) throw EngineError(FailureCode::internal, "a recorded convolution has not run before.");
   auto choice = read(work, tunable, key);
   if (!choice) choice = choose(work, tunable, key);
-  return choices_.emplace(key, choice).first->second;
+  return choices_.emplace(own_key, choice).first->second;
 }
 
 }  // namespace openmps::cuda

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/blaslt.hpp"
@@ -63,7 +64,8 @@ class Choices {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<const Choice>> choices_;
+  /// By the GPU: plans belong to the device of the handle that made them, also if another device has its name.
+  std::map<std::pair<int, std::string>, std::shared_ptr<const Choice>> choices_;
 };
 
 }  // namespace openmps::cuda
