@@ -37,8 +37,8 @@ struct Faults {
   std::mutex mutex;
   std::size_t left = std::size_t{1} << 40;  ///< bytes that can be allocated
   std::map<Address, std::size_t> blocks;
-  std::atomic<int> launch = 0, launch_graph = 0, instantiate = 0, end_capture = 0;  ///< status codes
-  std::atomic<int> launches = 0, graphs = 0, waits = 0;                             ///< calls
+  std::atomic<int> launch = 0, launch_graph = 0, instantiate = 0, update = 0, end_capture = 0;  ///< status codes
+  std::atomic<int> launches = 0, graphs = 0, waits = 0;                                         ///< calls
 };
 Faults& faults() {
   static auto* const all = new Faults;
@@ -89,6 +89,9 @@ const Driver& failing_driver() {
     };
     made.instantiate = [](GraphExec* executable, Graph graph, unsigned long long flags) -> int {
       return or_status(faults().instantiate, [&] { return host_driver().instantiate(executable, graph, flags); });
+    };
+    made.update_executable = [](GraphExec executable, Graph graph, UpdateResult* result) -> int {
+      return or_status(faults().update, [&] { return host_driver().update_executable(executable, graph, result); });
     };
     made.end_capture = [](Stream stream, Graph* graph) -> int {
       const int status = host_driver().end_capture(stream, graph);
@@ -299,6 +302,28 @@ void third_runs_launch_a_graph() {
              faults().launches - launches);
       report(faults().graphs - graphs == (run < 1 ? 0 : 1), "run %d: %d graphs", run, faults().graphs - graphs);
     }
+}
+
+/// Long lists of one structure share a graph from the 4th on, if each has other addresses.
+void lists_with_other_addresses_share_a_graph() {
+  Engine& engine = new_engine();
+  std::vector<std::unique_ptr<List>> lists;
+  const auto run_another = [&](int length) {
+    List& list = *lists.emplace_back(std::make_unique<List>(engine));
+    for (int i = 2; i < length; ++i) list.commands.push_back(list.commands.back());
+    const int graphs = faults().graphs;
+    report(!execute(engine, list.commands) && list.is_right(), "list %zu", lists.size());
+    return faults().graphs - graphs;
+  };
+  for (int run = 0; run < 6; ++run) report(run_another(40) == (run < 3 ? 0 : 1), "run %d", run);
+  for (int run = 0; run < 5; ++run) report(run_another(20) == 0, "a short list becomes a graph");
+  for (int run = 0; run < 4; ++run) report(run_another(50) == (run < 3 ? 0 : 1), "run %d of another structure", run);
+  report(run_another(40) == 1, "the graph of the first structure is gone");
+  faults().update = kInvalidValue;
+  report(run_another(40) == 0, "a graph that cannot be changed is launched");
+  faults().update = 0;
+  for (int run = 0; run < 5; ++run)
+    report(run_another(40) == (run < 3 ? 0 : 1), "run %d after a graph that could not be changed", run);
 }
 
 /// A stream waits for the marker of another one, without the host; a marker of another kind is refused.
@@ -628,10 +653,11 @@ int main(int argc, char** argv) {
       argc, argv,
       {kept_blocks_are_freed_when_memory_runs_out, lists_name_the_command_that_found_no_memory, scratch_memory_runs_out,
        a_lost_gpu_is_named, a_failure_while_recording_is_the_lists, lists_run_without_a_graph,
-       third_runs_launch_a_graph, repeated_lists_become_graphs, repeated_lists_run_without_a_graph,
-       idle_lists_are_freed_when_memory_runs_out, lists_are_recorded_again_when_a_buffer_moves,
-       streams_wait_for_markers, running_lists_keep_their_memory, gathered_problems_keep_their_order,
-       files_are_read_back, damaged_files_are_ignored, files_are_replaced_as_a_whole, the_oldest_files_go_first});
+       third_runs_launch_a_graph, lists_with_other_addresses_share_a_graph, repeated_lists_become_graphs,
+       repeated_lists_run_without_a_graph, idle_lists_are_freed_when_memory_runs_out,
+       lists_are_recorded_again_when_a_buffer_moves, streams_wait_for_markers, running_lists_keep_their_memory,
+       gathered_problems_keep_their_order, files_are_read_back, damaged_files_are_ignored,
+       files_are_replaced_as_a_whole, the_oldest_files_go_first});
   fs::remove_all(folder);
   return status;
 }

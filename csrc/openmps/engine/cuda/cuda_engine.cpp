@@ -26,6 +26,8 @@ namespace {
 
 using cuda::Driver, cuda::Gpu, cuda::Work;
 
+constexpr std::size_t kMinRerun = 32;  // steps of a list for which recording it again pays
+
 /// Work that a stream is given, from the constructor to end().
 class StreamRun final : public Run {
  public:
@@ -364,6 +366,8 @@ class CudaEngine final : public Engine {
         graph->launch(work);
         return graphs.add(fingerprint, std::move(graph));
       }
+      if (can_record && steps.size() >= kMinRerun && graphs.rerun(fingerprint, [&] { return solve_all(steps, work); }))
+        return;
     }
     run_steps(steps);
   }
@@ -415,15 +419,18 @@ class CudaEngine final : public Engine {
 
   /// Return null if the list cannot be recorded. With placement_ held.
   std::unique_ptr<cuda::ListGraph> record(Steps& steps, Work& work) {
-    auto graph = cuda::record(work, [&] {
-      const Gathering gathering(work);
-      for (std::size_t i = 0; i < steps.size(); ++i)
-        if (!try_placed(steps.problem(i))) return false;
-      work.launch_gathered();
-      return true;
-    });
+    auto graph = cuda::record(work, [&] { return solve_all(steps, work); });
     name_first(steps);
     return graph;
+  }
+
+  /// Return false if the engine does not solve one of the problems. With placement_ held.
+  bool solve_all(Steps& steps, Work& work) {
+    const Gathering gathering(work);
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      if (!try_placed(steps.problem(i))) return false;
+    work.launch_gathered();
+    return true;
   }
 
   /// A graph does not say which of its problems failed: the first one is named.

@@ -33,6 +33,7 @@ Opened open() {
   };
   Driver& d = opened.driver;
   find_any(d.get_capture_info, "cuStreamGetCaptureInfo_v2");
+  find_any(d.update_executable, "cuGraphExecUpdate_v2");
   find_any(d.set_kernel_params, "cuGraphExecKernelNodeSetParams");
   find(d.init, "cuInit");
   find(d.get_version, "cuDriverGetVersion");

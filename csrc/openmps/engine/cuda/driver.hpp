@@ -31,6 +31,12 @@ struct KernelNodeParams {
   void** extra;
 };
 
+/// CUgraphExecUpdateResultInfo.
+struct UpdateResult {
+  int result;
+  GraphNode node, from_node;
+};
+
 /// Status codes that the engine tells apart.
 enum Status : int {
   kSuccess = 0,
@@ -109,6 +115,9 @@ struct Driver {
                           std::size_t* count);
   int (*instantiate)(GraphExec* executable, Graph graph, unsigned long long flags);
   int (*launch_graph)(GraphExec executable, Stream stream);
+  /// Replace the work of later launches by that of a graph with the same kinds of nodes, in the same order. Null in old
+  /// drivers.
+  int (*update_executable)(GraphExec executable, Graph graph, UpdateResult* result);
   /// Change a kernel of later launches. Null in old drivers.
   int (*set_kernel_params)(GraphExec executable, GraphNode node, const KernelNodeParams* params);
   int (*destroy_graph)(Graph graph);

@@ -15,12 +15,31 @@ namespace openmps::cuda {
 namespace {
 
 // Batches of a stream use up to four inputs, four results and three blocks of temporary images in any combination.
-constexpr std::size_t kMaxGraphs = 48, kMaxSeen = 192;
+constexpr std::size_t kMaxGraphs = 48, kMaxSeen = 192, kMaxReruns = 8;
+constexpr std::uint64_t kRunsBefore = 3;  // of one structure, without a graph
 
 template <class T>
 constexpr bool is_shared = false;
 template <class T>
 constexpr bool is_shared<std::shared_ptr<T>> = true;
+
+/// Return the work that `body` enqueues; null if it throws or returns false.
+Graph capture(Work& work, const std::function<bool()>& body) {
+  const Driver& driver = work.gpu().current();
+  work.take_varying();  // of a recording that failed
+  driver.check(driver.begin_capture(work.stream(), kRelaxedCapture), "cuStreamBeginCapture");
+  work.set_recording(true);
+  bool is_complete = false;
+  try {
+    is_complete = body();
+  } catch (...) {  // the list runs without a graph, and fails with a name
+  }
+  work.set_recording(false);
+  Graph graph = nullptr;
+  if (driver.end_capture(work.stream(), &graph) == kSuccess && is_complete) return graph;
+  if (graph) driver.destroy_graph(graph);
+  return nullptr;
+}
 
 }  // namespace
 
@@ -36,6 +55,8 @@ void Fingerprint::put(const T& value, Work& work) {
     if (!value.memory) bytes(value.h), bytes(value.w);
     bytes(value.offset), bytes(value.format), bytes(value.n), bytes(value.h), bytes(value.w), bytes(value.c);
     bytes(value.n_stride), bytes(value.h_stride), bytes(value.w_stride);
+    for (const i64 extent : {value.n, value.h, value.w, value.c})
+      structure_.append(reinterpret_cast<const char*>(&extent), sizeof extent);
   } else if constexpr (std::is_same_v<T, std::shared_ptr<const ConvWeights>>) {
     if (!value) return bytes(nullptr);
     const auto forms = GpuWeights::of(work.gpu(), *value).forms();
@@ -58,7 +79,7 @@ void Fingerprint::put(const T& value, Work& work) {
 
 void Fingerprint::add(const Problem& problem, Work& work) {
   const std::size_t kind = problem.index();
-  text_.append(reinterpret_cast<const char*>(&kind), sizeof kind);
+  for (std::string* const each : {&text_, &structure_}) each->append(reinterpret_cast<const char*>(&kind), sizeof kind);
   const auto number = [&](const auto& value) { numbers_.append(reinterpret_cast<const char*>(&value), sizeof value); };
   std::visit(
       [&](const auto& each) {
@@ -112,23 +133,25 @@ bool ListGraph::change(Work& work, const std::function<void()>& body) {
   return work.end_change() && is_complete;
 }
 
+bool ListGraph::replace(Work& work, const std::function<bool()>& body) {
+  const Graph graph = capture(work, body);
+  if (!graph) return false;
+  UpdateResult result{};
+  const bool is_same = driver_.update_executable && driver_.update_executable(executable_, graph, &result) == kSuccess;
+  driver_.destroy_graph(graph);
+  work.take_varying();
+  if (is_same) blocks_ = work.own_blocks();
+  return is_same;
+}
+
 std::unique_ptr<ListGraph> record(Work& work, const std::function<bool()>& body) {
   const Driver& driver = work.gpu().current();
-  work.take_varying();  // of a recording that failed
-  driver.check(driver.begin_capture(work.stream(), kRelaxedCapture), "cuStreamBeginCapture");
-  work.set_recording(true);
-  bool is_complete = false;
-  try {
-    is_complete = body();
-  } catch (...) {  // the list runs without a graph, and fails with a name
-  }
-  work.set_recording(false);
-  Graph graph = nullptr;
-  is_complete = driver.end_capture(work.stream(), &graph) == kSuccess && is_complete;
+  const Graph graph = capture(work, body);
+  if (!graph) return nullptr;
   GraphExec executable = nullptr;
-  is_complete = is_complete && driver.instantiate(&executable, graph, 0) == kSuccess;
-  if (is_complete) return std::make_unique<ListGraph>(work, graph, executable);
-  if (graph) driver.destroy_graph(graph);
+  if (driver.instantiate(&executable, graph, 0) == kSuccess)
+    return std::make_unique<ListGraph>(work, graph, executable);
+  driver.destroy_graph(graph);
   return nullptr;
 }
 
@@ -173,6 +196,30 @@ void Graphs::add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> grap
   const std::size_t hash = std::hash<std::string>()(fingerprint.text());
   std::erase_if(seen_, [&](const Seen& each) { return each.hash == hash; });
   graphs_.push_front({fingerprint.text(), fingerprint.numbers(), fingerprint.referred(), std::move(graph)});
+}
+
+bool Graphs::rerun(const Fingerprint& fingerprint, const std::function<bool()>& body) {
+  const std::size_t hash = std::hash<std::string>()(fingerprint.structure());
+  const auto found = std::find_if(reruns_.begin(), reruns_.end(), [&](const Rerun& each) { return each.hash == hash; });
+  if (found != reruns_.end()) {
+    reruns_.splice(reruns_.begin(), reruns_, found);
+  } else {
+    if (reruns_.size() == kMaxReruns) {
+      work_.synchronize();
+      reruns_.pop_back();
+    }
+    reruns_.push_front({hash, 0, nullptr});
+  }
+  auto& [_, runs, graph] = reruns_.front();
+  if (!graph) {
+    if (++runs <= kRunsBefore || !std::has_single_bit(runs)) return false;
+    graph = record(work_, body);
+  } else if (!graph->replace(work_, body)) {
+    work_.synchronize();
+    graph = nullptr, runs = 0;
+  }
+  if (graph) graph->launch(work_);
+  return graph != nullptr;
 }
 
 }  // namespace openmps::cuda

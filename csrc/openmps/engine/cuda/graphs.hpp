@@ -28,6 +28,8 @@ class Fingerprint {
   /// Add a problem. Throws UnreachableMemory.
   void add(const Problem& problem, Work& work);
   const std::string& text() const { return text_; }
+  /// Return the kinds of the problems and the extents of their images.
+  const std::string& structure() const { return structure_; }
   /// Return the numbers that vary.
   const std::string& numbers() const { return numbers_; }
   const std::vector<std::weak_ptr<const void>>& referred() const { return referred_; }
@@ -37,7 +39,7 @@ class Fingerprint {
   void put(const T& value, Work& work);
 
   const bool loads_weights_;
-  std::string text_, numbers_;
+  std::string text_, structure_, numbers_;
   std::vector<std::weak_ptr<const void>> referred_;
 };
 
@@ -53,6 +55,9 @@ class ListGraph {
 
   /// Enqueue it on the stream on which it was recorded.
   void launch(Work& work) const;
+  /// Record other work in its place. Return false if `body` throws or returns false, or if it is not the same kernels
+  /// with other arguments; the graph is as before then.
+  bool replace(Work& work, const std::function<bool()>& body);
   /// Change the kernels that varying problems launch. `body` solves these problems again. Return false if that is not
   /// possible; the graph cannot be launched any more then.
   bool change(Work& work, const std::function<void()>& body);
@@ -62,14 +67,17 @@ class ListGraph {
   const Graph graph_;  ///< its nodes name those of the executable one
   const GraphExec executable_;
   std::vector<VaryingLaunch> varying_;
-  const std::array<std::shared_ptr<const GpuBlock>, 2> blocks_;
+  std::array<std::shared_ptr<const GpuBlock>, 2> blocks_;
 };
 
 /// Record the work that `body` enqueues, instead of running it. Return null if `body` throws or returns false, or if
 /// the driver cannot make a graph of it.
 std::unique_ptr<ListGraph> record(Work& work, const std::function<bool()>& body);
 
-/// The graphs of a stream: the last 48, and fingerprints of the last lists that have none.
+/// The graphs of a stream: the last 48, and fingerprints of the last lists that have none. Long lists whose addresses
+/// are others at each run share a graph, which is recorded again before each launch: steps of training that are encoded
+/// while others run use memory in many combinations. The host then enqueues as much as without a graph, but the GPU
+/// does not wait between kernels.
 class Graphs {
  public:
   explicit Graphs(Work& work) : work_(work) {}
@@ -79,6 +87,9 @@ class Graphs {
   /// Return whether to record a list of that fingerprint: on its second run and, if that fails, on the 4th, 8th, ...
   bool should_record(const Fingerprint& fingerprint);
   void add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> graph);
+  /// Record a list into the graph of its structure and launch it, from the 4th list of that structure on that has no
+  /// graph of its own. Return false if it still has to run.
+  bool rerun(const Fingerprint& fingerprint, const std::function<bool()>& body);
   std::size_t count() const { return graphs_.size(); }
 
  private:
@@ -93,8 +104,16 @@ class Graphs {
     std::uint64_t runs;  ///< without a graph
   };
 
+  /// Lists of one structure.
+  struct Rerun {
+    std::size_t hash;
+    std::uint64_t runs;  ///< without a graph
+    std::unique_ptr<ListGraph> graph;
+  };
+
   Work& work_;
   std::list<Entry> graphs_;  ///< the last used first
+  std::list<Rerun> reruns_;  ///< the last first
   std::list<Seen> seen_;     ///< the last first
 };
 

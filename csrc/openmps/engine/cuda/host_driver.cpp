@@ -219,6 +219,11 @@ const Driver& host_driver() {
         for (const auto& node : *reinterpret_cast<Nodes*>(executable)) node();
         return kSuccess;
       },
+      .update_executable = [](GraphExec executable, Graph graph, UpdateResult*) -> int {
+        auto &nodes = *reinterpret_cast<Nodes*>(executable), &others = *reinterpret_cast<Nodes*>(graph);
+        if (nodes.size() != others.size()) return kInvalidValue;
+        return nodes = others, kSuccess;
+      },
       .set_kernel_params = [](GraphExec executable, GraphNode node, const KernelNodeParams* params) -> int {
         auto& nodes = *reinterpret_cast<Nodes*>(executable);
         nodes.at(reinterpret_cast<std::size_t>(node) - 1) =
