@@ -66,6 +66,30 @@ def test_an_image_over_the_memory_of_another_library(cuda_host: mpscnn.Device, d
     np.testing.assert_array_equal(exporter.image.numpy(), x + 1)
 
 
+def test_an_array_that_refuses_dlpack(cuda_host: mpscnn.Device) -> None:
+    """PyTorch's tensors do, if their GPU is not the current one."""
+
+    class Refusing(Exporter):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (12, 0)
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            raise BufferError("another device")
+
+    x = random(SHAPE)
+    exporter = Refusing(on_gpu(cuda_host, x))
+    np.testing.assert_array_equal(mpscnn.Image.from_array(exporter, copy=False, device=cuda_host).numpy(), x)
+
+    class WithoutAddress(Refusing):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            raise AttributeError
+
+    exporter.__class__ = WithoutAddress
+    with pytest.raises(BufferError, match="another device"):
+        mpscnn.Image.from_array(exporter, device=cuda_host)
+
+
 def test_copies_are_asked_for(cuda_host: mpscnn.Device) -> None:
     x = random(SHAPE)
     exporter = Exporter(on_gpu(cuda_host, x))

@@ -78,7 +78,15 @@ ArrayView view_of_array(py::handle object, const char* name, Keep keep) {
 }
 
 ArrayView view_by_protocol(py::handle object, const char* name, const Device* device) {
-  if (py::hasattr(object, "__dlpack__")) return view_of_dlpack(object, name, device);
+  if (py::hasattr(object, "__dlpack__")) {
+    try {
+      return view_of_dlpack(object, name, device);
+    } catch (py::error_already_set& error) {
+      // PyTorch refuses tensors of other GPUs than the current one.
+      if (!error.matches(PyExc_BufferError) || !py::hasattr(object, kCudaInterface)) throw;
+    }
+    return view_of_interface(object, name, kCudaInterface, device);
+  }
   for (const char* interface : {kHostInterface, kCudaInterface})
     if (py::hasattr(object, interface)) return view_of_interface(object, name, interface, device);
   if (PyObject_CheckBuffer(object.ptr())) return view_of_buffer(object, name);
