@@ -27,7 +27,7 @@ from mpscnn.layers import aligned
 from .networks import _module
 
 RATE, MOMENTUM, LOSS_SCALE = 1e-3, 0.9, 1024.0
-COMPARED, TOGETHER = 3, 8  # steps
+COMPARED, TOGETHER = 3, 24  # steps
 TOLERANCES = {"float16": 2e-2, "tf32": 5e-3, "float32": 1e-3}  # relative, of losses
 
 
