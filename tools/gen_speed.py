@@ -47,7 +47,7 @@ def rows() -> list[Row]:
 def measured() -> str:
     """Return machine, driver, PyTorch's version and date, as the page names them."""
     section = PAGE.read_text(encoding="utf-8").partition(f"{HEADING}\n")[2]
-    found = re.search(r"one (H200), (driver \d+), (\d{4}-\d\d-\d\d)", section)
+    found = re.search(r"one ([A-Z]+\d+), (driver \d+), (\d{4}-\d\d-\d\d)", section)
     if found is None:
         raise SystemExit(f'{PAGE.name} has no machine, driver and date under "{HEADING}".')
     torch = re.search(r"of (torch [\d.]+\d)", section)
