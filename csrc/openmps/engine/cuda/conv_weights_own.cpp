@@ -21,6 +21,9 @@ constexpr i64 kMinLines = 4;         // of a block
 
 i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
 
+/// Return the multiprocessors that share the pixels; on the host several, so that tests have several parts.
+i64 processors_of(const Gpu& gpu) { return gpu.driver().is_host ? 8 : gpu.processors(); }
+
 const char* why_not_3x3(const ConvGradientProblem& p, const View& diff_dst, const View& src) {
   const ConvWeights& weights = *p.weights;
   const Window& w = p.window;
@@ -86,7 +89,7 @@ const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call) {
   args.input_tiles = static_cast<int>(divided_up(args.src.c, kChannels));
   args.weights = static_cast<i64>(p.weights->values.size());
   const i64 tiles = args.output_tiles * args.input_tiles, chunks = divided_up(args.pixels, kPixels);
-  const i64 most = std::clamp<i64>(work.gpu().processors() / tiles, 1, divided_up(chunks, kMinChunks));
+  const i64 most = std::clamp<i64>(processors_of(work.gpu()) / tiles, 1, divided_up(chunks, kMinChunks));
   args.chunks = static_cast<int>(divided_up(chunks, most));
   const i64 parts = divided_up(chunks, args.chunks);
   args.partials = memory_of_parts(work, parts, args.weights);
@@ -102,7 +105,7 @@ const char* run_conv_weights_stem(const WeightsCall<ConvGradientProblem>& call) 
   args.start_h = static_cast<int>(p.window.start_h), args.start_w = static_cast<int>(p.window.start_w);
   args.lines = static_cast<int>(args.diff_dst.n * args.diff_dst.h);
   args.weights = static_cast<i64>(p.weights->values.size());
-  const i64 blocks = std::min(kStemBlocks * work.gpu().processors(), divided_up(args.lines, kMinLines));
+  const i64 blocks = std::min(kStemBlocks * processors_of(work.gpu()), divided_up(args.lines, kMinLines));
   args.lines_of_block = static_cast<int>(divided_up(args.lines, blocks));
   const i64 parts = divided_up(args.lines, args.lines_of_block);
   args.partials = memory_of_parts(work, parts, args.weights);
