@@ -18,26 +18,39 @@ using NormalizationSource = id<MPSCNNBatchNormalizationDataSource>;
 
 constexpr NSUInteger kMaxChannels = NSUInteger{1} << 31;
 
-float *floats_of(const Values &values) { return static_cast<float *>([values.get() contents]); }
-
-/// Return zeros, to be overwritten.
-Values new_values(const KernelState &state, NSUInteger count) {
+/// Return values to be overwritten.
+Values empty_values(const KernelState &state, NSUInteger count) {
   Values values = Values::adopt(new_buffer_of_mps(state.device.get(), count * sizeof(float)));
   if (!values)
     raise_memory(@"%s: There is no memory for the values of %lu channels.", state.title.c_str(), (unsigned long)count);
   return values;
 }
 
-Values values_like(const KernelState &state, const float *from, NSUInteger count) {
-  Values values = new_values(state, count);
-  std::copy(from, from + count, floats_of(values));
+/// Return a buffer of values that set(floats) stores. They are written through HostAccess: [buffer contents] would move
+/// the buffer to the host for good, and kernels of a GPU would read it over the bus.
+template <class Set>
+Values new_values(const KernelState &state, NSUInteger count, const Set &set) {
+  Values values = empty_values(state, count);
+  const std::shared_ptr<Memory> memory = [buffer_of(values.get(), "values") openmps_memoryToFill];
+  const HostAccess access(memory, 0, count * sizeof(float), HostAccess::Mode::write);
+  set(reinterpret_cast<float *>(checked_data(access, memory, @"values of a normalization")));
   return values;
 }
 
+Values values_like(const KernelState &state, const float *from, NSUInteger count) {
+  return new_values(state, count, [=](float *to) { std::copy(from, from + count, to); });
+}
+
 Values values_of(const KernelState &state, float value, NSUInteger count) {
-  Values values = new_values(state, count);
-  std::fill_n(floats_of(values), count, value);
-  return values;
+  return new_values(state, count, [=](float *to) { std::fill_n(to, count, value); });
+}
+
+/// Call use(floats) with the values on the host.
+template <class Use>
+void read_values(const Values &values, NSUInteger count, const Use &use) {
+  const std::shared_ptr<Memory> memory = [buffer_of(values.get(), "values") openmps_memory];
+  const HostAccess access(memory, 0, count * sizeof(float), HostAccess::Mode::read);
+  use(reinterpret_cast<const float *>(checked_data(access, memory, @"values of a normalization")));
 }
 
 void read_gamma_and_beta(NormalizationState &state, NormalizationSource source) {
@@ -104,7 +117,7 @@ Values spare_values(NormalizationState &state) {
     }
     if (state.replaced.size() >= kMost) state.replaced.erase(state.replaced.begin());
   }
-  return new_values(state, state.channels);
+  return empty_values(state, state.channels);
 }
 
 /// Return the values that the buffer will have at this place of the command buffer.
@@ -177,7 +190,9 @@ void NormalizationState::archive(Archive &archive) {
   const auto field = [&](NSString *key, Values &values) {
     Ref<NSData *> data;
     if (!archive.is_reading() && values)
-      data = Ref<NSData *>([NSData dataWithBytes:floats_of(values) length:channels * sizeof(float)]);
+      read_values(values, channels, [&](const float *floats) {
+        data = Ref<NSData *>([NSData dataWithBytes:floats length:channels * sizeof(float)]);
+      });
     archive.object(key, [NSData class], data);
     if (!archive.is_reading() || !data) return;
     if ([data.get() length] != channels * sizeof(float))
@@ -212,7 +227,8 @@ void NormalizationState::did_copy(id<OpenMPSDevice> target) {
   replaced.clear();
   if (!moves) return;
   for (Values *values : {&gamma, &beta, &mean, &variance})
-    if (*values) *values = values_like(*this, floats_of(*values), channels);
+    if (*values)
+      read_values(*values, channels, [&](const float *floats) { *values = values_like(*this, floats, channels); });
 }
 
 Problem ImageNormalizationState::make_problem(const Encode &encode) const {
