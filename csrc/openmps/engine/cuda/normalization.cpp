@@ -96,8 +96,8 @@ i64 divide_row(Work& work, const View& row, Division& division) {
 }
 
 /// Set how the pixels of each set are divided among blocks, and return the number of blocks. More than run at a time
-/// would store more partial sums.
-i64 divide(Work& work, PartsArgs& args, i64 sets, bool by_vectors) {
+/// would store more partial sums. `adds_parts`: the kernel that sums the parts also adds them.
+i64 divide(Work& work, PartsArgs& args, i64 sets, bool by_vectors, bool adds_parts) {
   const View &pixels = args.pixels, &src = args.src.view;
   args.is_row = pixels.h == 1 && (args.is_per_image || pixels.n == 1);
   if (src)
@@ -109,7 +109,7 @@ i64 divide(Work& work, PartsArgs& args, i64 sets, bool by_vectors) {
   const i64 blocks = kSumBlocks * (gpu.driver().is_host ? kHostProcessors : gpu.processors());
   const i64 most = divided_up(args.count(), static_cast<i64>(args.division.rows()) * kTogether);
   args.parts = std::clamp<i64>(blocks / (sets * args.division.blocks()), 1, std::max<i64>(most, 1));
-  if (!args.is_per_image) args.counters = {work.counters(args.division.blocks())};
+  if (adds_parts) args.counters = {work.counters(sets * args.division.blocks())};
   return sets * args.parts * args.division.blocks();
 }
 
@@ -163,33 +163,39 @@ const char* run_normalize(const Call<NormalizeProblem>& call, Form kind) {
     if (const char* why_not = why_not_three_bytes(p, args)) return why_not;
   const Groups groups{p.dst.c, p.groups};
   const i64 sets = p.groups > 0 ? p.dst.n : 1;
+  const bool is_of_channels = p.groups == p.dst.c;  // instance normalization
   PartsArgs sums{};
   bool sums_vectors = false;
   i64 blocks = 0;
   if (p.groups > 0) {
     sums.pixels = flattened(args.src.view, false), sums.is_per_image = true;
     sums_vectors = !why_no_vectors({&sums.pixels});
-    blocks = divide(work, sums, sets, sums_vectors);
+    blocks = divide(work, sums, sets, sums_vectors, is_of_channels);
   }
   const Memories memories(work, sets, groups.channels, p.groups, sums.parts);
-  Statistics statistics = statistics_of(work, p.mean, p.variance, p.exact);
+  const Statistics statistics = statistics_of(work, p.mean, p.variance, p.exact);
+  args.forward = forward_of(work, statistics, groups, p.gamma, p.beta, p.epsilon);
+  args.coefficients = memories.coefficients();
   if (p.groups > 0) {
     sums.partial = {memories.base + memories.partial}, sums.pivots = {memories.base + memories.pivots};
-    const MomentsArgs moments{
-        .parts = sums, .result = statistics, .before = 0, .groups = groups, .pairs = {memories.base + memories.pairs}};
+    const MomentsArgs moments{.parts = sums,
+                              .result = statistics,
+                              .before = 0,
+                              .groups = groups,
+                              .pairs = {memories.base + memories.pairs},
+                              .forward = args.forward,
+                              .coefficients = args.coefficients};
     sum_parts(work, moments, blocks, sums_vectors);
-    work.launch(moments_of_groups, moments, sets * p.groups);
-    statistics = {{}, {}, moments.pairs};
+    if (!is_of_channels) work.launch(moments_of_groups, moments, sets * p.groups);
+    args.forward.statistics = {{}, {}, moments.pairs};
   }
-  args.forward = forward_of(work, statistics, groups, p.gamma, p.beta, p.epsilon);
   if (kind != Form::three_bytes) flatten(args.src, args.dst, !args.is_per_image);
   if (by_vectors && !args.is_per_image && are_rows(args.src, args.dst)) {
     blocks = divide_row(work, args.dst, args.division);
     work.launch(normalize_rows, args, blocks, {&args.src.view, &args.dst});
     return nullptr;
   }
-  args.coefficients = memories.coefficients();
-  store_coefficients(work, args.forward, sets, args.coefficients);
+  if (!is_of_channels) store_coefficients(work, args.forward, sets, args.coefficients);
   if (kind == Form::three_bytes) {
     work.launch(normalize_three_bytes, args, p.dst.n * p.dst.h * p.dst.w / 4, {&args.src.view, &args.dst});
     return nullptr;
@@ -214,12 +220,11 @@ const char* run_moments(const Call<BatchMomentsProblem>& call, bool by_vectors) 
   sums.pixels = flattened(work.view(p.src), true);
   if (by_vectors)
     if (const char* why_not = why_no_vectors({&sums.pixels})) return why_not;
-  const i64 blocks = divide(work, sums, 1, by_vectors);
+  const i64 blocks = divide(work, sums, 1, by_vectors, true);
   const Memories memories(work, 1, p.src.c, 0, sums.parts);
   sums.partial = {memories.base + memories.partial}, sums.pivots = {memories.base + memories.pivots};
   const Statistics result = statistics_of(work, p.mean, p.variance, p.exact);
-  sum_parts(work, MomentsArgs{.parts = sums, .result = result, .before = p.count, .groups = {}, .pairs = {}}, blocks,
-            by_vectors);
+  sum_parts(work, MomentsArgs{.parts = sums, .result = result, .before = p.count}, blocks, by_vectors);
   return nullptr;
 }
 
@@ -267,7 +272,7 @@ const char* run_moments_gradient(const Call<BatchMomentsGradientProblem>& call, 
   if (by_vectors)
     if (const char* why_not = why_no_vectors_for(sums)) return why_not;
   const Groups groups{p.diff_dst.c, 0};
-  const i64 blocks = divide(work, sums, 1, by_vectors);
+  const i64 blocks = divide(work, sums, 1, by_vectors, true);
   const Memories memories(work, 1, groups.channels, 0, sums.parts);
   GradientSumsArgs totals = sums_of(work, p, groups, memories);
   totals.adds = p.adds;
@@ -326,7 +331,7 @@ const char* run_normalize_gradient(const Call<NormalizeGradientProblem>& call, b
     src.start_h = start_h, src.start_w = start_w;
     sums = gradient_parts(work, g, src, args.neuron, true);
     sums_vectors = !why_no_vectors_for(sums);
-    blocks = divide(work, sums, sets, sums_vectors);
+    blocks = divide(work, sums, sets, sums_vectors, false);
   }
   const Memories memories(work, sets, c, p.groups, sums.parts);
   args.sums = sums_of(work, p, groups, memories);
@@ -428,7 +433,7 @@ const char* run_masked_sum_moments_rows(const Call<MaskedSumMomentsProblem>& cal
   if (const char* why_not = why_no_vectors({&args.src0, &args.src1, &dst, &src})) return why_not;
   if (args.mask.data.address % 16 != 0) return "the mask is not aligned";
   for (View* const view : {&args.src0, &args.src1, &args.mask, &dst, &src}) *view = flattened(*view, true);
-  const i64 blocks = divide(work, parts, 1, true);
+  const i64 blocks = divide(work, parts, 1, true, true);
   const Memories memories(work, 1, dst.c, 0, parts.parts);
   totals = sums_of(work, p, {dst.c, 0}, memories);
   totals.adds = p.adds;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalization by mean and variance, and its gradients. Statistics and sums are found in two passes: each block sums
-// a part of the pixels of its channels, then the parts are added: those of a batch by the last block of these channels,
-// others by a second kernel.
+// a part of the pixels of its channels, then the parts are added: those of a batch, and statistics of single channels
+// of an image, by the last block of these channels, others by a second kernel.
 #pragma once
 
 #include "engine/cuda/kernels/clusters.hpp"
@@ -63,8 +63,9 @@ struct Forward {
   Pointer<const float> gamma, beta;
   double epsilon;
 
-  MPSCNN_HOST_DEVICE Coefficients find(i64 image, i64 k) const {
-    const Pair pair = statistics.get(groups.index(image, k));
+  MPSCNN_HOST_DEVICE Coefficients find(i64 image, i64 k) const { return of(statistics.get(groups.index(image, k)), k); }
+  /// Return those of channel k with a mean and a variance.
+  MPSCNN_HOST_DEVICE Coefficients of(const Pair& pair, i64 k) const {
     const double factor = gamma[k] / ::sqrt(pair.b + epsilon);
     const auto rounded = static_cast<float>(pair.a);
     return {rounded, static_cast<float>(factor), static_cast<float>(beta[k] + (rounded - pair.a) * factor)};
@@ -83,6 +84,11 @@ struct StoredCoefficients {
     load_words<by_vectors>(shift, from, lanes, values[2]);
     for (int i = 0; i < lanes; ++i) to[i] = {values[0][i], values[1][i], values[2][i]};
   }
+  MPSCNN_HOST_DEVICE void store(i64 i, const Coefficients& found) const {
+    mean[i] = found.mean;
+    scale[i] = found.scale;
+    shift[i] = found.shift;
+  }
 };
 
 struct CoefficientsArgs {
@@ -91,10 +97,7 @@ struct CoefficientsArgs {
 };
 MPSCNN_VALUE_KERNEL(normalization_coefficients, CoefficientsArgs) {
   const i64 c = args.forward.groups.channels, image = index / c;
-  const Coefficients found = args.forward.find(image, index - image * c);
-  args.result.mean[index] = found.mean;
-  args.result.scale[index] = found.scale;
-  args.result.shift[index] = found.shift;
+  args.result.store(index, args.forward.find(image, index - image * c));
 }
 
 // ------------------------------------------------------------------------------------------------- blocks of threads
@@ -167,7 +170,7 @@ struct PartsArgs {
   Division division;
   i64 parts;
   Pointer<Pair> partial;       ///< of each image if per image, channel and part
-  Pointer<unsigned> counters;  ///< of each run of blocks, not per image: its last block adds the parts
+  Pointer<unsigned> counters;  ///< of each run of blocks, of each image if per image: its last block adds the parts
 
   // Moments.
   Pointer<float> pivots;  ///< of each image if per image, and channel: mean of the first pixels
@@ -249,16 +252,16 @@ struct SumsOfBlock {
   Pair of[kThreads * (by_vectors ? kMostLanes : 1)];
 };
 
-/// Add the parts of each channel of a block and call finish(channel, sums). `of` has kThreads sums. Adjacent threads
-/// read adjacent parts.
+/// Add the parts of each channel of a block and call finish(image, channel, sums). `of` has kThreads sums. Adjacent
+/// threads read adjacent parts.
 template <class Finish>
-MPSCNN_HOST_DEVICE void add_parts(const PartsArgs& args, i64 first, int channels, const Block& block, Pair* of,
-                                  const Finish& finish) {
+MPSCNN_HOST_DEVICE void add_parts(const PartsArgs& args, i64 image, i64 first, int channels, const Block& block,
+                                  Pair* of, const Finish& finish) {
   const int step = kThreads / channels;  // threads of a channel
   block.for_each(static_cast<i64>(channels) * step, [&](i64 i) {
     const i64 channel = first + static_cast<int>(i) / step;
     if (channel >= args.pixels.c) return;
-    const Pair* const parts = args.partial.get() + channel * args.parts;
+    const Pair* const parts = args.partial.get() + (image * args.pixels.c + channel) * args.parts;
     Pair sums{0, 0};
     for (i64 part = static_cast<int>(i) % step; part < args.parts; part += kTogether * step) {
       Pair loaded[kTogether];
@@ -274,12 +277,12 @@ MPSCNN_HOST_DEVICE void add_parts(const PartsArgs& args, i64 first, int channels
     if (first + i >= args.pixels.c) return;
     Pair sums = of[i * step];
     for (int j = 1; j < step; ++j) sums = added(sums, of[i * step + j]);
-    finish(first + i, sums);
+    finish(image, first + i, sums);
   });
 }
 
 /// Call sum(thread, mine, sums) in each thread, `sums` initially 0; add the sums of all rows and store them. If there
-/// are counters, the last block calls finish(channel, sums) for each of its channels.
+/// are counters, the last block calls finish(image, channel, sums) for each of its channels.
 template <bool by_vectors, class Sum, class Finish>
 MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place, const Block& block, const Sum& sum,
                                  const Finish& finish) {
@@ -316,8 +319,9 @@ MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place,
     args.partial[channel * args.parts + part] = add_rows(slot, 0, kTogether, rows);
   });
   if (!args.counters) return;
-  if (block.is_last(args.counters.get() + place.first_run / columns, static_cast<unsigned>(args.parts)))
-    add_parts(args, static_cast<i64>(place.first_run) * lanes, width, block, of, finish);
+  unsigned* const counter = args.counters.get() + image * args.division.blocks() + place.first_run / columns;
+  if (block.is_last(counter, static_cast<unsigned>(args.parts)))
+    add_parts(args, image, static_cast<i64>(place.first_run) * lanes, width, block, of, finish);
 }
 
 /// Return the mean of the first pixels.
@@ -345,8 +349,27 @@ struct MomentsArgs {
   Groups groups;
   Pointer<Pair> pairs;
 
-  /// Store the moments of channel k over all images, of sums of distances from its pivot.
-  MPSCNN_HOST_DEVICE void store(i64 k, const Pair& sums) const {
+  // Images with a group for each channel: its coefficients.
+  Forward forward;
+  StoredCoefficients coefficients;
+
+  /// Store the moments of channel k, over all images or of one, of sums of distances from its pivot.
+  MPSCNN_HOST_DEVICE void store(i64 image, i64 k, const Pair& sums) const {
+    if (parts.is_per_image)
+      store_of_image(image, k, sums);
+    else
+      store_of_batch(k, sums);
+  }
+
+ private:
+  MPSCNN_HOST_DEVICE void store_of_image(i64 image, i64 k, const Pair& sums) const {
+    const i64 i = image * groups.channels + k;
+    const double pixels = static_cast<double>(parts.count()), mean = sums.a / pixels, spread = sums.b - sums.a * mean;
+    const Pair found{parts.pivots[i] + mean, spread < 0 ? 0.0 : spread / pixels};  // below 0 by rounding
+    result.set(i, found);
+    coefficients.store(i, forward.of(found, k));
+  }
+  MPSCNN_HOST_DEVICE void store_of_batch(i64 k, const Pair& sums) const {
     const auto pixels = static_cast<double>(parts.count()), known_pixels = static_cast<double>(before);
     double mean = parts.pivots[k] + sums.a / pixels, spread = sums.b - sums.a * (sums.a / pixels);
     if (spread < 0) spread = 0;  // by rounding
@@ -382,7 +405,7 @@ MPSCNN_HOST_DEVICE void sum_moments(const MomentsArgs& moments, i64 index, const
     sum_pixels<by_vectors, false>(args, mine, lanes, add, sums);
   };
   sum_part<by_vectors>(args, BlockPlace(args.division, index), block, sum,
-                       [&](i64 k, const Pair& sums) { moments.store(k, sums); });
+                       [&](i64 image, i64 k, const Pair& sums) { moments.store(image, k, sums); });
 }
 MPSCNN_BLOCK_KERNEL(sum_moments_values, MomentsArgs) { sum_moments<false>(args, index, block); }
 MPSCNN_BLOCK_KERNEL(sum_moments_vectors, MomentsArgs, kSumBlocks) { sum_moments<true>(args, index, block); }
@@ -620,7 +643,7 @@ MPSCNN_HOST_DEVICE void sum_gradients(const GradientPartsArgs& gradients, i64 in
     };
     sum_pixels<by_vectors, true>(args, mine, lanes, add, sums);
   };
-  sum_part<by_vectors>(args, place, block, sum, [&](i64 k, const Pair& sums) { gradients.totals.store(k, sums); });
+  sum_part<by_vectors>(args, place, block, sum, [&](i64, i64 k, const Pair& sums) { gradients.totals.store(k, sums); });
 }
 MPSCNN_BLOCK_KERNEL(sum_gradients_values, GradientPartsArgs) { sum_gradients<false>(args, index, block); }
 MPSCNN_BLOCK_KERNEL(sum_gradients_vectors, GradientPartsArgs, kSumBlocks) { sum_gradients<true>(args, index, block); }
@@ -732,7 +755,7 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
       for (int i = 0; i < lanes; ++i) sums[i] = added(sums[i], {a[i], b[i]});
     }
   };
-  sum_part<true>(parts, place, block, sum, [&](i64 k, const Pair& sums) { args.gradients.totals.store(k, sums); });
+  sum_part<true>(parts, place, block, sum, [&](i64, i64 k, const Pair& sums) { args.gradients.totals.store(k, sums); });
 }
 
 struct NormalizeGradientArgs {
