@@ -5,6 +5,12 @@
 #include "engine/cuda/kernels/clusters.hpp"
 #include "engine/cuda/kernels/constants.hpp"
 
+#if !MPSCNN_ON_GPU
+#include <deque>
+#include <utility>
+#include <vector>
+#endif
+
 namespace openmps::cuda {
 
 /// 16 bytes of global memory, or zeros.
@@ -52,6 +58,8 @@ MPSCNN_HOST_DEVICE void wait_for_copies() {
 #endif
   __syncthreads();
 }
+/// End a kernel that does not wait for its last copies.
+MPSCNN_HOST_DEVICE void leave_copies() {}
 
 #else
 
@@ -63,10 +71,36 @@ template <class Body>
 void each_warp(const Body& body) {
   for (int warp = 0; warp < kWarps; ++warp) body(warp);
 }
-inline void copy_async(Halves8& to, const Copied& source) { to = load_constant<4>(source.from, source.is_inside); }
-inline void end_copies() {}
+/// The host makes copies when they are waited for: a kernel that reads them earlier gets old values, as on a GPU.
+class Copies {
+ public:
+  static Copies& of_thread() {
+    thread_local Copies copies;
+    return copies;
+  }
+  void add(Halves8& to, const Halves8& value) { open_.emplace_back(&to, value); }
+  void end_group() { groups_.push_back(std::exchange(open_, {})); }
+  void wait(std::size_t open_groups) {
+    for (; groups_.size() > open_groups; groups_.pop_front())
+      for (const auto& [to, value] : groups_.front()) *to = value;
+  }
+  void leave() { open_.clear(), groups_.clear(); }
+
+ private:
+  using Group = std::vector<std::pair<Halves8*, Halves8>>;
+  Group open_;
+  std::deque<Group> groups_;
+};
+
+inline void copy_async(Halves8& to, const Copied& source) {
+  Copies::of_thread().add(to, load_constant<4>(source.from, source.is_inside));
+}
+inline void end_copies() { Copies::of_thread().end_group(); }
 template <int kOpen>
-void wait_for_copies() {}
+void wait_for_copies() {
+  Copies::of_thread().wait(kOpen);
+}
+inline void leave_copies() { Copies::of_thread().leave(); }
 
 #endif
 

@@ -208,6 +208,7 @@ MPSCNN_BLOCK_KERNEL(conv_weights_3x3, WeightsArgs, 1) {
     each_warp([&](int warp) { tile.multiply(chunk, taps[warp % kHeldWarps], memory, sums[warp % kHeldWarps]); });
     tile.load(chunk + kStages - 1, memory), end_copies();  // its addresses are found between the products
   }
+  leave_copies();
   each_warp([&](int warp) { tile.store(warp, sums[warp % kHeldWarps]); });
 }
 
