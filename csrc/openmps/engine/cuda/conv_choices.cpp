@@ -12,6 +12,7 @@
 #include "engine/cuda/graphs.hpp"
 #include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/lanes.hpp"
+#include "engine/cuda/vectors.hpp"
 #include "engine/cuda/work.hpp"
 #include "engine/failure.hpp"
 #include "engine/shared/implementations.hpp"
@@ -19,7 +20,7 @@
 namespace openmps::cuda {
 namespace {
 
-constexpr std::size_t kDnnCandidates = 16, kProductCandidates = 24;
+constexpr std::size_t kDnnCandidates = 16, kDenseCandidates = 6, kProductCandidates = 24;
 constexpr int kTimedRuns = 10, kTimedLaunches = 3;    ///< runs of a graph, launches of it
 constexpr float kMayWin = 1.5f, kEnqueueing = 0.02f;  ///< candidates below kMayWin * best + kEnqueueing may be the best
 
@@ -96,6 +97,22 @@ std::optional<ConvGraph> turned(const ConvGraph& g) {
   }
   return result;
 }
+
+/// Return the same graph with a dense result, if its result has gaps between the pixels: many plans of cuDNN do not
+/// write those but copy their result twice [seen on an H100].
+std::optional<ConvGraph> with_dense_result(const ConvGraph& g) {
+  const ConvGraph::Extents dense{g.y[1] * g.y[2] * g.y[3], 1, g.y[1] * g.y[3], g.y[1]};
+  if (g.kind != ConvGraph::Kind::forward || g.has_addend || g.y_strides == dense) return std::nullopt;
+  ConvGraph result = g;
+  result.y_strides = dense;
+  return result;
+}
+std::size_t bytes_of_result(const ConvGraph& g) {
+  return static_cast<std::size_t>(g.y[0] * g.y_strides[0]) * size_of(g.format);
+}
+
+/// Round up to a multiple of the alignment of results.
+std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 constexpr float kNever = std::numeric_limits<float>::infinity();
 
@@ -178,6 +195,8 @@ std::shared_ptr<const Choice> read(Work& work, const Tunable& tunable, const std
   const std::string rest = saved->substr(1);
   if (saved->front() == 'd') {
     choice->dnn = restore_plan(work, tunable.graph, rest);
+  } else if (const auto dense = with_dense_result(tunable.graph); dense && saved->front() == 'c') {
+    choice->dnn = restore_plan(work, *dense, rest), choice->result_bytes = bytes_of_result(*dense);
   } else if (const auto other = turned(tunable.graph); other && saved->front() == 't') {
     choice->dnn = restore_plan(work, *other, rest), choice->is_turned = true;
   } else if (saved->front() == 'o') {
@@ -199,6 +218,11 @@ std::vector<Choice> candidates_for(Work& work, const Tunable& tunable) {
   if (const auto other = turned(tunable.graph))
     for (auto& plan : cudnn_plans(work, *other, kDnnCandidates))
       candidates.push_back({std::move(plan), nullptr, {}, true});
+  if (const auto dense = with_dense_result(tunable.graph))
+    for (auto& plan : cudnn_plans(work, *dense, kDenseCandidates)) {
+      candidates.push_back({std::move(plan), nullptr, {}});
+      candidates.back().result_bytes = bytes_of_result(*dense);
+    }
   for (const OwnKernel& kernel : tunable.own) candidates.push_back({nullptr, nullptr, kernel.name});
   return candidates;
 }
@@ -221,22 +245,42 @@ void trace_shape(const ConvGraph& g) {
 /// Print a candidate's milliseconds; those that a graph does not confirm are an upper bound.
 void trace(const Choice& choice, float milliseconds, const char* how) {
   if (!dispatch().traces) return;
-  const char* const name = choice.is_turned ? "cuDNN/turned"
-                           : choice.dnn     ? "cuDNN"
-                           : choice.product ? "cuBLASLt"
-                                            : choice.own.c_str();
+  const char* const name = choice.is_turned          ? "cuDNN/turned"
+                           : choice.result_bytes > 0 ? "cuDNN/copied"
+                           : choice.dnn              ? "cuDNN"
+                           : choice.product          ? "cuBLASLt"
+                                                     : choice.own.c_str();
   std::fprintf(stderr, "mpscnn dispatch: candidate %s: %.4f ms%s\n", name, double{milliseconds}, how);
+}
+
+/// Return the result of a graph, without its address.
+View view_of_result(const ConvGraph& graph) {
+  const bool is_data = graph.kind == ConvGraph::Kind::data;
+  const ConvGraph::Extents &extents = is_data ? graph.x : graph.y,
+                           &strides = is_data ? graph.x_strides : graph.y_strides;
+  return {.data = {},
+          .format = graph.format,
+          .n = extents[0],
+          .h = extents[2],
+          .w = extents[3],
+          .c = extents[1],
+          .n_stride = strides[0],
+          .h_stride = strides[2],
+          .w_stride = strides[3]};
 }
 
 /// Memory like that of a graph's result that has gaps between its pixels.
 class Gaps {
  public:
   static bool has(const ConvGraph& graph) {
-    return graph.kind != ConvGraph::Kind::weights && !is_dense(result_of(graph));
+    return graph.kind != ConvGraph::Kind::weights && !is_dense(view_of_result(graph));
   }
 
   Gaps(Work& work, const Tunable& tunable)
-      : work_(work), tunable_(tunable), view_(result_of(tunable.graph)), found_(work.gpu(), sizeof(std::uint32_t)) {
+      : work_(work),
+        tunable_(tunable),
+        view_(view_of_result(tunable.graph)),
+        found_(work.gpu(), sizeof(std::uint32_t)) {
     const i64 last = view_.offset(view_.n - 1, view_.h - 1, view_.w - 1, 0) + view_.c;
     result_.emplace(work.gpu(), static_cast<std::size_t>(last + layout::kBehind) * size_of(view_.format));
     view_.data = {result_->address()};
@@ -261,21 +305,6 @@ class Gaps {
   }
 
  private:
-  static View result_of(const ConvGraph& graph) {
-    const bool is_data = graph.kind == ConvGraph::Kind::data;
-    const ConvGraph::Extents &extents = is_data ? graph.x : graph.y,
-                             &strides = is_data ? graph.x_strides : graph.y_strides;
-    return {.data = {},
-            .format = graph.format,
-            .n = extents[0],
-            .h = extents[2],
-            .w = extents[3],
-            .c = extents[1],
-            .n_stride = strides[0],
-            .h_stride = strides[2],
-            .w_stride = strides[3]};
-  }
-
   Work& work_;
   const Tunable& tunable_;
   View view_;
@@ -296,7 +325,7 @@ std::shared_ptr<const Choice> choose(Work& work, const Tunable& tunable, const s
   if (Gaps::has(tunable.graph)) gaps.emplace(work, tunable);
   std::vector<float> times;
   for (const Choice& each : candidates) {
-    const bool may_run = !gaps || !each.own.empty() || gaps->keeps(each, scratch);
+    const bool may_run = !gaps || !each.own.empty() || each.result_bytes > 0 || gaps->keeps(each, scratch);
     if (!may_run) trace(each, kNever, ", because it writes between the pixels or fails");
     times.push_back(may_run ? coarse_time(work, watch, [&] { tunable.run(work, each, scratch); }) : kNever);
   }
@@ -323,6 +352,10 @@ std::shared_ptr<const Choice> choose(Work& work, const Tunable& tunable, const s
 
 }  // namespace
 
+std::size_t Choice::workspace_bytes() const {
+  return result_bytes > 0 ? aligned(plan_bytes()) + result_bytes : plan_bytes();
+}
+
 void Tunable::run(Work& work, const Choice& choice, Address scratch) const {
   if (!choice.own.empty()) {
     for (const OwnKernel& kernel : own)
@@ -343,6 +376,16 @@ void Tunable::run_graph(Work& work, const Choice& choice, Address scratch, Addre
 
 void Tunable::run_at(Work& work, const Choice& choice, ConvAddresses at, Address workspace) const {
   if (choice.is_turned) at.w = at.turned_w(), std::swap(at.x, at.y);
+  if (choice.result_bytes > 0) {
+    layout::SpreadPixelsArgs copy{view_of_result(*with_dense_result(graph)), view_of_result(graph), 1, 1};
+    copy.to.data = {at.y};
+    at.y = workspace + aligned(choice.plan_bytes());
+    copy.from.data = {at.y};
+    choice.dnn->run(work, at, workspace);
+    const bool by_vectors = !why_no_vectors({&copy.from, &copy.to});
+    return work.launch(by_vectors ? layout::spread_vectors : layout::spread_pixels, copy,
+                       copy.to.size() / (by_vectors ? lanes_in_vector(copy.to) : 1), {&copy.from, &copy.to});
+  }
   if (choice.dnn)
     choice.dnn->run(work, at, workspace);
   else if (at.writes_w)

@@ -26,13 +26,14 @@ struct Choice {
   std::shared_ptr<const CudnnPlan> dnn;
   std::shared_ptr<const ProductPlan> product;
   std::string own;
-  bool is_turned = false;  ///< dnn is a forward convolution that equals a gradient by the source
+  bool is_turned = false;        ///< dnn is a forward convolution that equals a gradient by the source
+  std::size_t result_bytes = 0;  ///< above 0: dnn's result is dense, in scratch memory, and then copied
 
-  std::size_t workspace_bytes() const {
-    return dnn ? dnn->workspace_bytes() : product ? product->workspace_bytes() : 0;
-  }
+  std::size_t plan_bytes() const { return dnn ? dnn->workspace_bytes() : product ? product->workspace_bytes() : 0; }
+  std::size_t workspace_bytes() const;
   std::string saved() const {
-    return dnn ? (is_turned ? 't' : 'd') + dnn->saved() : product ? 'p' + product->saved() : 'o' + own;
+    if (dnn) return (is_turned ? 't' : result_bytes > 0 ? 'c' : 'd') + dnn->saved();
+    return product ? 'p' + product->saved() : 'o' + own;
   }
 };
 
