@@ -218,6 +218,7 @@ void bind_graph(py::module_& module) {
            })
       .def("_handles", [](const MpsGraph& graph, const std::string& name) { return graph.handles(name.c_str()); })
       .def("_read_count", &MpsGraph::read_count)
+      .def_property_readonly("_repeats_only_same_images", &MpsGraph::repeats_only_same_images)
       .def_property_readonly("_object", &MpsGraph::object)
       .def_property_readonly("device", &MpsGraph::device, "The device that runs the graph.");
 }

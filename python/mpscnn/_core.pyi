@@ -953,6 +953,9 @@ class _MPSNNGraph:
     def _object(self) -> _GraphObject:
         ...
     @property
+    def _repeats_only_same_images(self) -> bool:
+        ...
+    @property
     def device(self) -> Device:
         """
         The device that runs the graph.

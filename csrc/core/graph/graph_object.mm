@@ -109,6 +109,7 @@ std::shared_ptr<Image> own_image(GraphAllocator &own, const GraphScope &scope, I
                      : format == MPSImageFeatureChannelFormatUnorm16 ? mpscnn::DType::uint16
                                                                      : mpscnn::DType::uint8;
   MPSImageBatch *images = nil;
+  if (own_) scope->has_asked = true;
   scope->run([&] {
     scope->images.push_back(own_ ? mpscnn::own_image(*own_, *scope, shape, dtype)
                                  : mpscnn::make_visible_image(scope->buffer()->device(), shape, dtype));

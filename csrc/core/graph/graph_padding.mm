@@ -185,6 +185,7 @@ using mpscnn::GraphScope;
   std::vector<mpscnn::ImageShape> sources;
   for (MPSImage *image in sourceImages) sources.push_back(mpscnn::shape_of(image));
   auto *scope = GraphScope::current();
+  if (scope != nullptr) scope->has_asked = true;
   const bool answered = scope != nullptr && scope->run([&] {
     const auto suggested = mpscnn::shape_of(inDescriptor);
     const auto name = mpscnn::text([kernel className]);

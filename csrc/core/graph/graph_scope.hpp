@@ -41,6 +41,8 @@ class GraphScope {
   const void* graph = nullptr;
   /// Whether weights were updated on the command buffer.
   bool has_updated = false;
+  /// Whether a function of the program was called, which may answer differently next time.
+  bool has_asked = false;
   /// Images of each source; 0 while the graph is made.
   std::int64_t batch = 0;
   /// The sources.

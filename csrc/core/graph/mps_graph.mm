@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <mpscnn/array_call.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/mps_graph.hpp>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "core/device/completion_check.hh"
 #include "core/device/forked.hpp"
 #include "core/device/image_batch.hh"
 #include "core/device/objc_scope.hh"
+#include "core/device/recorded_commands.hpp"
 #include "core/graph/graph_object_impl.hh"
 #include "core/graph/graph_scope.hpp"
 #include "core/kernel/encode_checks.hh"
@@ -17,12 +21,48 @@
 
 namespace mpscnn {
 
+namespace {
+
+/// All that the commands of an encode without labels depend on, besides weights.
+struct EncodeKey {
+  std::vector<ImageShape> shapes;
+  std::vector<DType> dtypes;
+  std::vector<std::weak_ptr<Image>> sources;  ///< if the commands need the same images
+  MPSImageFeatureChannelFormat format;
+  MPSKernelOptions options;
+  Ref<id> allocator;
+
+  bool operator==(const EncodeKey &other) const {
+    const auto is_same = [](const std::weak_ptr<Image> &a, const std::weak_ptr<Image> &b) {
+      return !a.owner_before(b) && !b.owner_before(a);
+    };
+    return shapes == other.shapes && dtypes == other.dtypes && std::ranges::equal(sources, other.sources, is_same) &&
+           format == other.format && options == other.options && allocator.get() == other.allocator.get();
+  }
+};
+
+/// The commands of an encode that made one image, for encodes alike: MPS would encode every kernel again, and an engine
+/// would not know that the list is the same.
+struct RecordedEncode {
+  EncodeKey key;
+  std::shared_ptr<const RecordedCommands> commands;
+  ImageShape shape;  ///< of the result
+  DType dtype;
+  std::shared_ptr<Image> result;  ///< if the commands need the same images
+};
+
+constexpr std::size_t kMostRecorded = 8;
+
+}  // namespace
+
 struct MpsGraph::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSNNGraph *> graph;
   std::shared_ptr<GraphObject> object;
-  std::vector<std::shared_ptr<Guarded>> updating;  ///< data sources with updates of their own
-  mutable ForkChecked<std::mutex> mutex = {};
+  std::vector<std::shared_ptr<Guarded>> updating;    ///< data sources with updates of their own
+  mutable ForkChecked<std::mutex> mutex = {};        ///< guards the following, too
+  mutable std::optional<EncodeKey> last = {};        ///< of an encode that could be recorded
+  mutable std::deque<RecordedEncode> recorded = {};  ///< the last one made first
 };
 
 namespace {
@@ -56,6 +96,44 @@ std::shared_ptr<Image> image_of(MPSImageBatch *batch, const GraphScope &scope) {
     if (whole == first || [first parent] == whole) return image;
   }
   throw NotImplementedError(say(kName, ": a node's image_allocator made a result that is no Image."));
+}
+
+EncodeKey key_of(MPSNNGraph *graph, std::span<const std::shared_ptr<Image>> sources, bool takes_other_images) {
+  EncodeKey key{.shapes = {},
+                .dtypes = {},
+                .sources = {},
+                .format = [graph format],
+                .options = [graph options],
+                .allocator = Ref<id>::retain([graph destinationImageAllocator])};
+  for (const auto &image : sources) key.shapes.push_back(image->shape()), key.dtypes.push_back(image->dtype());
+  if (!takes_other_images) key.sources.assign(sources.begin(), sources.end());
+  return key;
+}
+
+/// Encode the commands of an equal encode. Return its result, or null if there are none for these images.
+std::shared_ptr<Image> encode_recorded(const MpsGraph::Impl &graph, CommandBuffer &buffer, const EncodeKey &key,
+                                       std::span<const std::shared_ptr<Image>> sources) {
+  for (const RecordedEncode &each : graph.recorded) {
+    if (!(each.key == key)) continue;
+    if (each.result && each.result.use_count() > 1) continue;  // the program has it
+    auto result = each.result ? each.result : make_visible_image(graph.device, each.shape, each.dtype);
+    if (each.commands->encode(buffer, sources, std::span(&result, 1))) return result;
+  }
+  return nullptr;
+}
+
+/// Keep the commands of an encode, if one like it came before.
+void record(const MpsGraph::Impl &graph, CommandBuffer &buffer, EncodeKey key,
+            std::span<const std::shared_ptr<Image>> sources, const std::shared_ptr<Image> &result) {
+  if (graph.last != key) {
+    graph.last = std::move(key);
+    return;
+  }
+  auto commands = RecordedCommands::make(buffer, sources, std::span(&result, 1));
+  if (!commands) return;
+  auto kept = key.sources.empty() ? nullptr : result;
+  graph.recorded.push_front({std::move(key), std::move(commands), result->shape(), result->dtype(), std::move(kept)});
+  if (graph.recorded.size() > kMostRecorded) graph.recorded.pop_back();
 }
 
 }  // namespace
@@ -129,6 +207,11 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     };
     check_count(sources.size(), [graph sourceImageHandles], "sources");
     check_count(labels.size(), [graph sourceStateHandles], "labels");
+    // Labels and updates change with each encode; commands beside others may be fused with them.
+    const bool may_repeat = labels.empty() && impl_->updating.empty() && RecordedCommands::can_record(*buffer);
+    EncodeKey key = key_of(graph, sources, may_repeat && RecordedCommands::takes_other_images(*buffer));
+    if (may_repeat)
+      if (auto result = encode_recorded(*impl_, *buffer, key, sources)) return Results{.result = std::move(result)};
     id<MTLCommandBuffer> commands = buffer->impl().buffer.get();
     std::deque<ImageBatch> batches;
     NSMutableArray *images = [NSMutableArray array];
@@ -172,6 +255,9 @@ MpsGraph::Results MpsGraph::encode(const std::shared_ptr<CommandBuffer> &buffer,
     }
     for (const auto &one : labels) one->impl().note_loss(commands);
     results.has_updated = scope.has_updated;
+    if (may_repeat && results.result && scope.images.size() == 1 && results.intermediates.empty() &&
+        results.states.empty() && !scope.has_updated && !scope.has_asked)
+      record(*impl_, *buffer, std::move(key), sources, results.result);
     return results;
   });
 }
@@ -184,9 +270,17 @@ void MpsGraph::reload() const {
   guard([&] {
     check_not_called(*impl_);
     const std::scoped_lock lock(impl_->mutex);
+    impl_->recorded.clear();
     GraphScope scope;
     scope.graph = impl_.get();
     call_mps(scope, [&] { [impl_->graph.get() reloadFromDataSources]; });
+  });
+}
+
+bool MpsGraph::repeats_only_same_images() const {
+  return guard([&] {
+    const auto buffer = CommandBuffer::make(impl_->device);
+    return RecordedCommands::can_record(*buffer) && !RecordedCommands::takes_other_images(*buffer);
   });
 }
 

@@ -44,6 +44,8 @@ class MpsGraph {
   /// Read all data sources again.
   void reload() const;
   std::int64_t read_count(std::int64_t source) const;
+  /// Whether encodes of the same source images, whose result is free again, cost less than those of others.
+  bool repeats_only_same_images() const;
 
   /// The object, for its properties.
   const std::shared_ptr<GraphObject>& object() const;
