@@ -227,7 +227,8 @@ OWN = re.findall(r'^    \{"(cuda_conv_\w+/\w+)", ([\w:]+),', KERNELS_SOURCE.read
 
 def test_all_kernels_are_alternatives() -> None:
     folder = KERNELS_SOURCE.parent / "kernels"
-    texts = [(folder / f"{file}.hpp").read_text() for file in ("conv_product", "conv_windows", "conv_stem")]
+    files = ("conv_product", "conv_windows", "conv_stem", "conv_few_inputs", "conv_few_outputs")
+    texts = [(folder / f"{file}.hpp").read_text() for file in files]
     kernels = re.findall(r"^MPSCNN_\w+_KERNEL\((\w+),", "".join(texts), re.MULTILINE)
     assert {kernel.rpartition("::")[2] for _, kernel in OWN} == set(kernels) - {"pack_weights"}
 
@@ -237,7 +238,8 @@ def test_each_kernel(name: str, kernel: str, tmp_path: Path) -> None:
     """MPSCNN_IMPL lets it alone compute all rows that it can."""
     assert FOLDER is not None
     programs = Path(__file__).resolve().parent.parent / FOLDER
-    rows = engine_convolution.windows() if "windows" in name else engine_convolution.products()
+    made = re.search("windows|few_inputs|few_outputs", name)
+    rows = getattr(engine_convolution, made[0] if made else "products")()
     row_file.write(tmp_path / "rows", list(rows))
     settings = {"MPSCNN_IMPL": name, "MPSCNN_CUDA_FALLBACK": "0", "MPSCNN_CUDA_PATH": ""}
     done = subprocess.run(

@@ -45,7 +45,8 @@ KERNELS = {
     "engine_reduction": "reduction softmax",
 }
 PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp
-ALTERNATIVES = "conv_product conv_windows conv_stem"  # test_cuda_libraries.py runs each of their kernels
+# test_cuda_libraries.py runs each of their kernels.
+ALTERNATIVES = "conv_product conv_windows conv_stem conv_few_inputs conv_few_outputs"
 OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation

@@ -39,6 +39,18 @@ TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
 # Code with mutations in addition to the kernels, at least two in each file.
 COMPONENTS = {
+    "CudaKernels": tuple(
+        f"csrc/openmps/engine/cuda/kernels/{name}.hpp"
+        for name in (
+            "conv_few_inputs",
+            "conv_few_outputs",
+            "conv_product",
+            "conv_weights_3x3",
+            "conv_weights_stem",
+            "normalization",
+            "tensor_cores",
+        )
+    ),
     "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Training": ("csrc/core/network/training_plan.cpp",),

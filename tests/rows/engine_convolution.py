@@ -433,6 +433,61 @@ def windows() -> Iterator[Row]:
             yield result
 
 
+# n, h, w, channels, channels of the result, kernel, start, neuron, why
+FEW_INPUTS = [
+    (1, 70, 131, 1, 64, (5, 5), (-2, -2), "relu", "one channel, several tiles"),
+    (2, 41, 66, 1, 40, (3, 7), (-1, -3), "none", "40 outputs"),
+    (1, 40, 65, 2, 96, (3, 3), (0, 1), "relun", "two channels, 96 outputs, cropped"),
+    (1, 44, 90, 3, 32, (9, 9), (0, 0), "none", "27 values in a row of the window"),
+    (2, 21, 70, 3, 24, (5, 5), (-2, -4), "relu", "15 values"),
+    (1, 37, 67, 4, 72, (11, 8), (-5, -3), "none", "the largest window"),
+    (3, 30, 31, 4, 16, (2, 1), (-3, 2), "relun", "one column, windows outside"),
+]
+
+
+def few_inputs() -> Iterator[Row]:
+    """Yield rows of float16 with few channels and without strides, for tensor cores."""
+    for index, (n, h, w, c, out, kernel, start, neuron, why) in enumerate(FEW_INPUTS):
+        for has_addend in (False, True):
+            rng = np.random.default_rng(356000 + index)
+            size = tuple(e - 2 * min(s, 0) - max(s, 0) - k + 1 for e, k, s in zip((h, w), kernel, start, strict=True))
+            src = image(rng, (n, h, w, c), formats="float16")
+            if start[1] >= 0:  # beside the windows
+                src[:, :, : start[1]] = src[:, :, start[1] + size[1] + kernel[1] - 1 :] = np.inf
+            weights = exact_weights(rng, out, kernel, c, index % 3 != 0)
+            addend = image(rng, (n, *size, out), formats="float16") if has_addend else None
+            name = f"few inputs: {why}, {'sum' if has_addend else 'no sum'}"
+            window, f = Window(kernel, start=start), without_slope(neuron)
+            yield forward_row(rng, "Conv", name, src, weights, window, size, f, only="float16", addend=addend)
+
+
+# n, h, w, channels, channels of the result, kernel, start, edge, neuron, why
+FEW_OUTPUTS = [
+    (1, 72, 80, 32, 3, (9, 9), (-4, -4), "zero", "none", "27 products of a pixel"),
+    (2, 40, 131, 64, 9, (3, 3), (-1, -1), "zero", "tanh", "two chunks, several tiles"),
+    (1, 50, 66, 40, 1, (5, 3), (0, 2), "clamp", "relu", "a part of a chunk, clamped, cropped"),
+    (1, 37, 63, 16, 8, (2, 4), (-1, -3), "clamp", "prelu", "slopes per channel"),
+    (3, 31, 33, 24, 16, (4, 2), (-5, -1), "zero", "sigmoid", "32 products, rows outside"),
+    (1, 21, 190, 72, 1, (1, 32), (0, -16), "zero", "none", "32 columns"),
+]
+
+
+def few_outputs() -> Iterator[Row]:
+    """Yield rows of float16 with few outputs and without strides, for tensor cores."""
+    for index, (n, h, w, c, out, kernel, start, edge, neuron, why) in enumerate(FEW_OUTPUTS):
+        for has_addend in (False, True):
+            rng = np.random.default_rng(357000 + index)
+            size = tuple(e - 2 * min(s, 0) - max(s, 0) - k + 1 for e, k, s in zip((h, w), kernel, start, strict=True))
+            src = image(rng, (n, h, w, c), formats="float16")
+            weights = exact_weights(rng, out, kernel, c, index % 3 != 0)
+            addend = image(rng, (n, *size, out), formats="float16") if has_addend else None
+            name = f"few outputs: {why}, {'sum' if has_addend else 'no sum'}"
+            window, f = Window(kernel, start=start, edge=edge), without_slope(neuron)
+            result = forward_row(rng, "Conv", name, src, weights, window, size, f, only="float16", addend=addend)
+            result.settings["gap_step"] = "8"  # aligned pixels
+            yield result
+
+
 # n, h, w (of the result), channels, factor, channels of the result, kernel, edge, neuron
 SUB_PIXELS = [
     (1, 72, 90, 32, 3, 1, (3, 3), "zero", "none"),
@@ -587,6 +642,32 @@ DECODERS = [
     (1024, 256, 7, 6, 3, 1),
     (512, 128, 16, 8, 4, 2),
 ]
+
+
+# n, h, w (of the source), channels, channels of the result, factor, neuron
+SQUARES = [
+    (2, 17, 19, 64, 32, 2, "none"),
+    (1, 15, 14, 40, 72, 2, "relu"),
+    (1, 30, 9, 96, 8, 3, "relun"),
+    (3, 4, 3, 512, 40, 4, "none"),
+    (1, 22, 21, 8, 128, 2, "relu"),
+    (1, 24, 26, 24, 16, 5, "none"),
+    (1, 12, 14, 128, 24, 2, "sigmoid"),
+]
+
+
+def squares() -> Iterator[Row]:
+    """Yield rows of float16 whose windows neither overlap nor leave gaps, for tensor cores."""
+    for index, (n, h, w, c, out, r, neuron) in enumerate(SQUARES):
+        rng = np.random.default_rng(358000 + index)
+        src = image(rng, (n, h, w, c), formats="float16")
+        weights = exact_weights(rng, out, (r, r), c, index % 3 != 2)
+        window = Window((r, r), (r, r), (1, 1), (1 - r, 1 - r))
+        name = f"squares of {r} x {r}, {c} -> {out} channels"
+        size, f = (h * r, w * r), without_slope(neuron)
+        result = forward_row(rng, "Transpose", name, src, weights, window, size, f, only="float16")
+        result.settings["gap_step"] = "8"  # aligned pixels
+        yield result
 
 
 def decoders() -> Iterator[Row]:
@@ -1042,6 +1123,8 @@ def rows() -> Iterator[Row]:
         depthwise,
         products,
         windows,
+        few_inputs,
+        few_outputs,
         sub_pixels,
         pooled,
         photographs,
@@ -1051,6 +1134,7 @@ def rows() -> Iterator[Row]:
         convolutions,
         layers,
         transposes,
+        squares,
         decoders,
         large_points,
         first_layers,

@@ -8,6 +8,8 @@
 #include "engine/cuda/conv_choices.hpp"
 #include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/convolution.hpp"
+#include "engine/cuda/kernels/conv_few_inputs.hpp"
+#include "engine/cuda/kernels/conv_few_outputs.hpp"
 #include "engine/cuda/kernels/conv_product.hpp"
 #include "engine/cuda/kernels/conv_stem.hpp"
 #include "engine/cuda/kernels/conv_windows.hpp"
@@ -17,6 +19,7 @@ namespace openmps::cuda {
 namespace {
 
 using product::ProductArgs, product::product_of, product::taps::WindowArgs, product::stem::StemArgs;
+using product::few_inputs::FewInputsArgs, product::few_outputs::FewOutputsArgs;
 
 constexpr i64 kMaxIndex = 0x7fffffff;  // rows and tiles have 32 bits
 
@@ -56,34 +59,51 @@ constexpr Variant<StemArgs> kStems[] = {
     {"cuda_conv_stem/7x7", product::stem::conv_stem_7x7, 32, 2},
 };
 
+constexpr Variant<FewInputsArgs> kFewInputs[] = {
+    {"cuda_conv_few_inputs/32", product::few_inputs::conv_few_inputs_32, product::few_inputs::kTileW, 1},
+    {"cuda_conv_few_inputs/64", product::few_inputs::conv_few_inputs_64, product::few_inputs::kTileW, 2},
+};
+constexpr Variant<FewOutputsArgs> kFewOutputs[] = {
+    {"cuda_conv_few_outputs/32", product::few_outputs::conv_few_outputs, product::few_outputs::kTileW, 0},
+};
+
 /// Registers the names of the kernels.
 const bool kAreRegistered = [] {
   const auto add = [](const auto& list) {
     for (const auto& variant : list) implementation_names().emplace_back(variant.name);
   };
-  add(kProducts), add(kWindows), add(kStems);
+  add(kProducts), add(kWindows), add(kStems), add(kFewInputs), add(kFewOutputs);
   return true;
 }();
 
 i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
 
+enum class Order : std::uint8_t { rows, shifted_rows, columns, squares };  ///< of packed weights
+
 /// A problem as arguments of kernels; weights and bias are set by launch().
 template <class Args>
 struct Prepared {
   Args args;
-  i64 row_terms = 0;        ///< of packed weights
-  bool is_shifted = false;  ///< packed weights
-  bool clips = true;        ///< the activations are those of Clip
+  i64 row_terms = 0;  ///< of packed weights
+  Order order = Order::rows;
+  bool clips = true;  ///< the activations are those of Clip
 };
 
 template <class Args>
-i64 tiles_of(const Variant<Args>& variant, const ProductArgs& args) {
-  return divided_up(args.rows, variant.rows) * (variant.groups ? divided_up(args.groups, variant.groups) : 1);
+i64 tiles_of(const Variant<Args>& variant, const Args& args) {
+  const ProductArgs& product = product_of(args);
+  i64 places = 0;
+  if constexpr (requires { args.tiles_w; })
+    places = product.dst.n * args.tiles_h * args.tiles_w;
+  else
+    places = divided_up(product.rows, variant.rows);
+  return places * (variant.groups ? divided_up(product.groups, variant.groups) : 1);
 }
 
 /// Return whether the kernel computes the problem.
 template <class Args>
 bool can_run(const Variant<Args>& variant, const Prepared<Args>& prepared, const Gpu& gpu) {
+  if constexpr (std::is_same_v<Args, FewOutputsArgs>) return true;
   if (variant.is_any == prepared.clips) return false;
   if (variant.groups == 0 && product_of(prepared.args).chunks != 1) return false;
   return variant.blocks <= 1 || gpu.has_clusters();
@@ -95,22 +115,31 @@ bool may_win(const Variant<Args>& variant, const Prepared<Args>& prepared, const
   const ProductArgs& args = product_of(prepared.args);
   if (variant.groups > 1 && args.groups == 1) return false;
   if (variant.blocks == 0) return true;
-  return args.chunks > 2 * variant.blocks && tiles_of(variant, args) * variant.blocks <= 4 * gpu.processors();
+  return args.chunks > 2 * variant.blocks && tiles_of(variant, prepared.args) * variant.blocks <= 4 * gpu.processors();
 }
 
 template <class Args>
-void launch(Work& work, const Variant<Args>& variant, const ConvProblem& p, const Prepared<Args>& prepared) {
+Address packed(GpuWeights& copies, const ConvWeights& weights, const Prepared<Args>& prepared) {
+  switch (prepared.order) {
+    case Order::columns: return copies.packed_columns(weights, prepared.row_terms);
+    case Order::squares: return copies.packed_squares(weights);
+    default: return copies.packed(weights, prepared.row_terms, prepared.order == Order::shifted_rows);
+  }
+}
+
+template <class Args>
+void launch(Work& work, const Variant<Args>& variant, const ConvWeights& weights, const Prepared<Args>& prepared) {
   Args args = prepared.args;
   ProductArgs* product = nullptr;
   if constexpr (std::is_same_v<Args, ProductArgs>)
     product = &args;
   else
     product = &args.product;
-  GpuWeights& copies = GpuWeights::of(work.gpu(), *p.weights);
-  product->weights = {copies.packed(*p.weights, prepared.row_terms, prepared.is_shifted)};
-  product->bias = copies.bias(*p.weights);
+  GpuWeights& copies = GpuWeights::of(work.gpu(), weights);
+  product->weights = {packed(copies, weights, prepared)};
+  product->bias = copies.bias(weights);
   product->tiles = variant.groups ? divided_up(product->groups, variant.groups) : 1;
-  work.launch(variant.kernel, args, tiles_of(variant, *product), {&product->src, &product->dst, &product->addend});
+  work.launch(variant.kernel, args, tiles_of(variant, args), {&product->src, &product->dst, &product->addend});
 }
 
 bool is_clip(const Neuron& neuron) { return cuda::is_clip(neuron.type, neuron.a); }
@@ -129,6 +158,18 @@ const char* why_not(const ConvProblem& p) {
   return nullptr;
 }
 
+/// Let a row of the product be the pixels of a square of r x r.
+void set_squares(ProductArgs& args, i64 r) {
+  View& dst = args.dst;
+  args.subpixel = product::divisor_of(static_cast<std::uint32_t>(r));
+  args.channels = product::divisor_of(static_cast<std::uint32_t>(dst.c));
+  args.h_stride = dst.h_stride, args.w_stride = dst.w_stride;
+  dst.h /= r, dst.w /= r, dst.c *= r * r;
+  dst.h_stride *= r, dst.w_stride *= r;
+  args.rows = dst.n * dst.h * dst.w;
+  args.groups = divided_up(dst.c, product::kOutputs);
+}
+
 /// Fill in what does not depend on the source.
 void set_result(ProductArgs& args, const ConvProblem& p, Work& work) {
   args.dst = work.view(p.dst);
@@ -137,15 +178,7 @@ void set_result(ProductArgs& args, const ConvProblem& p, Work& work) {
   args.groups = divided_up(p.dst.c, product::kOutputs);
   args.neuron = work.activation(p.neuron);
   args.after = work.activation(p.after);
-  if (p.subpixel == 1) return;
-  const i64 r = p.subpixel;
-  View& dst = args.dst;
-  args.subpixel = static_cast<int>(r), args.channels = static_cast<int>(dst.c);
-  args.h_stride = dst.h_stride, args.w_stride = dst.w_stride;
-  dst.h /= r, dst.w /= r, dst.c *= r * r;
-  dst.h_stride *= r, dst.w_stride *= r;
-  args.rows /= r * r;
-  args.groups = divided_up(dst.c, product::kOutputs);
+  if (p.subpixel > 1) set_squares(args, p.subpixel);
 }
 
 /// Return the source as the pixels that a 1 x 1 window reads, if all are inside.
@@ -210,17 +243,18 @@ const char* prepare(const Call<ConvProblem>& call, Prepared<WindowArgs>& to) {
              .dilation_h = static_cast<int>(w.dilation_h),
              .dilation_w = static_cast<int>(w.dilation_w),
              .kernel_h = static_cast<int>(weights.kernel_h),
-             .kernel_w = product::taps::divisor_of(static_cast<std::uint32_t>(weights.kernel_w)),
-             .channels = product::taps::divisor_of(static_cast<std::uint32_t>(p.src.c)),
+             .kernel_w = product::divisor_of(static_cast<std::uint32_t>(weights.kernel_w)),
+             .channels = product::divisor_of(static_cast<std::uint32_t>(p.src.c)),
              .clamps = w.edge == Edge::clamp};
   ProductArgs& args = to.args.product;
   args.src = work.view(p.src);
   set_result(args, p, work);
   if (const char* const reason = why_no_vectors({&args.src})) return reason;
-  if (p.subpixel == 1)
-    if (const char* const reason = why_no_vectors({&args.dst, &args.addend})) return reason;
+  const View dst = work.view(p.dst);
+  const char* const why_no_vector = why_no_vectors({&dst, &args.addend});
+  if (why_no_vector && (p.subpixel == 1 || p.dst.c % 8 == 0)) return why_no_vector;
   to.row_terms = weights.kernel_w * p.src.c;
-  to.clips = is_clip(p.neuron) && is_clip(p.after) && p.subpixel == 1;
+  to.clips = is_clip(p.neuron) && is_clip(p.after) && !why_no_vector;
   args.chunks = divided_up(terms, product::kTerms);
   return nullptr;
 }
@@ -250,18 +284,121 @@ const char* prepare(const Call<ConvProblem>& call, Prepared<StemArgs>& to) {
   set_result(args, p, work);
   if (const char* const reason = why_no_vectors({&args.dst, &args.addend})) return reason;
   to.row_terms = (3 * kernel + 1) / 2 * 2;
-  to.is_shifted = to.args.start_w & 1;
+  if (to.args.start_w & 1) to.order = Order::shifted_rows;
   args.chunks = divided_up(kernel * to.row_terms, product::kTerms);
   return nullptr;
 }
 
+/// Return why kernels without strides and dilation do not take a problem.
+const char* why_not_adjacent(const Window& w) {
+  return w.stride_h == 1 && w.stride_w == 1 && w.dilation_h == 1 && w.dilation_w == 1 ? nullptr : "stride or dilation";
+}
+
+const char* prepare(const Call<ConvProblem>& call, Prepared<FewInputsArgs>& to) {
+  using namespace product::few_inputs;
+  const auto& [p, work] = call;
+  const ConvWeights& weights = *p.weights;
+  const Window& w = p.window;
+  if (const char* const reason = why_not(p)) return reason;
+  const i64 run = weights.kernel_w * p.src.c;
+  if (p.src.c > kMaxChannels || run > kMaxRun || weights.kernel_h > kMaxKernelH)
+    return "many channels or a large window";
+  if (const char* const reason = why_not_adjacent(w)) return reason;
+  if (w.edge != Edge::zero) return "clamped edges";
+  if (p.subpixel > 1) return "sub-pixel";
+  if (!is_clip(p.neuron) || !is_clip(p.after)) return "activation";
+  if (!is_near(p)) return "far from the source";
+  if (p.src.w_stride != p.src.c) return "gaps between pixels";
+  to.row_terms = divided_up(run, 8) * 8;
+  to.args = {.product = {},
+             .start_h = static_cast<int>(w.start_h),
+             .start_w = static_cast<int>(w.start_w),
+             .kernel_h = static_cast<int>(weights.kernel_h),
+             .run = static_cast<int>(run),
+             .row_terms = static_cast<int>(to.row_terms),
+             .tiles_h = divided_up(p.dst.h, kTileH),
+             .tiles_w = divided_up(p.dst.w, kTileW)};
+  ProductArgs& args = to.args.product;
+  args.src = work.view(p.src);
+  set_result(args, p, work);
+  if (const char* const reason = why_no_vectors({&args.dst, &args.addend})) return reason;
+  args.chunks = divided_up(weights.kernel_h * to.row_terms, product::kTerms);
+  return nullptr;
+}
+
+const char* prepare(const Call<ConvProblem>& call, Prepared<FewOutputsArgs>& to) {
+  using namespace product::few_outputs;
+  const auto& [p, work] = call;
+  const ConvWeights& weights = *p.weights;
+  const Window& w = p.window;
+  if (const char* const reason = why_not(p)) return reason;
+  if (weights.kernel_w == 1 || weights.kernel_w * weights.out_channels > kMaxProducts)
+    return "many outputs, or one column";
+  if (const char* const reason = why_not_adjacent(w)) return reason;
+  if (!is_near(p)) return "far from the source";
+  if (p.subpixel > 1 && p.addend.memory) return "a sum of sub-pixels";
+  to.args = {.product = {},
+             .start_h = static_cast<int>(w.start_h),
+             .start_w = static_cast<int>(w.start_w),
+             .kernel_h = static_cast<int>(weights.kernel_h),
+             .kernel_w = static_cast<int>(weights.kernel_w),
+             .clamps = w.edge == Edge::clamp};
+  ProductArgs& args = to.args.product;
+  args.src = work.view(p.src);
+  set_result(args, p, work);
+  if (const char* const reason = why_no_vectors({&args.src})) return reason;
+  args.chunks = divided_up(p.src.c, product::kTerms);
+  to.row_terms = args.chunks * product::kTerms;
+  to.order = Order::columns;
+  to.args.tiles_h = divided_up(args.dst.h, kTileH), to.args.tiles_w = divided_up(args.dst.w, to.args.results_of_tile());
+  return nullptr;
+}
+
+/// A transposed convolution whose windows neither overlap nor leave gaps: each pixel of the source has a square of
+/// pixels of the result. Result r reads tap p of pixel j if start + r + p = j * stride [problem/conv.hpp], so the taps
+/// of a square are in reverse order.
+const char* prepare(const Call<TransposeProblem>& call, Prepared<ProductArgs>& to) {
+  const auto& [p, work] = call;
+  const ConvWeights& weights = *p.weights;
+  const Window& w = p.window;
+  const i64 r = weights.kernel_h;
+  if (weights.groups != 1) return "groups";
+  if (weights.kernel_w != r || w.stride_h != r || w.stride_w != r || w.dilation_h != 1 || w.dilation_w != 1)
+    return "windows that overlap or leave gaps";
+  if (w.start_h != 1 - r || w.start_w != 1 - r || p.dst.h != r * p.src.h || p.dst.w != r * p.src.w)
+    return "a result that does not begin and end with windows";
+  if (p.src.format != Format::float16 || p.dst.format != Format::float16) return "not float16";
+  if (p.dst.size() <= kFewProducts / p.src.c) return "few products";
+  if (!is_clip(p.neuron)) return "activation";
+  if (r == 1 || p.dst.c % 8) return "1 x 1, or channels that are no multiple of 8";
+  if (p.src.n * p.src.h * p.src.w * divided_up(r * r * p.dst.c, product::kOutputs) > kMaxIndex)
+    return "very large image";
+  ProductArgs& args = to.args;
+  args.src = work.view(p.src), args.dst = work.view(p.dst);
+  if (const char* const reason = why_no_vectors({&args.src, &args.dst})) return reason;
+  set_squares(args, r);
+  args.repeats_bias = true;
+  args.neuron = work.activation(p.neuron);
+  args.chunks = divided_up(p.src.c, product::kTerms);
+  to.order = Order::squares;
+  return nullptr;
+}
+
 /// Return the kernels that may run a problem.
-std::span<const Variant<ProductArgs>> variants_for(const ConvProblem&, const Prepared<ProductArgs>&) {
+template <class P>
+std::span<const Variant<ProductArgs>> variants_for(const P&, const Prepared<ProductArgs>&) {
   return kProducts;
 }
 std::span<const Variant<WindowArgs>> variants_for(const ConvProblem&, const Prepared<WindowArgs>&) { return kWindows; }
 std::span<const Variant<StemArgs>> variants_for(const ConvProblem& p, const Prepared<StemArgs>&) {
   return std::span(kStems).subspan(p.weights->kernel_h == 3 ? 0 : 1, 1);
+}
+
+std::span<const Variant<FewInputsArgs>> variants_for(const ConvProblem&, const Prepared<FewInputsArgs>&) {
+  return kFewInputs;
+}
+std::span<const Variant<FewOutputsArgs>> variants_for(const ConvProblem&, const Prepared<FewOutputsArgs>&) {
+  return kFewOutputs;
 }
 
 /// Return a kernel by the extents, for GPUs without cuDNN: large tiles if there are many, divided terms if few.
@@ -272,7 +409,7 @@ const Variant<Args>* suitable(std::span<const Variant<Args>> variants, const Pre
   const Variant<Args>* best = nullptr;
   for (const Variant<Args>& each : variants) {
     if (!can_run(each, prepared, gpu) || !may_win(each, prepared, gpu)) continue;
-    const i64 tiles = tiles_of(each, args);
+    const i64 tiles = tiles_of(each, prepared.args);
     const bool is_better = !best || (each.groups == 0   ? args.rows >= 256 * processors
                                      : each.blocks == 0 ? args.chunks > 1 && tiles >= 12 * processors
                                                         : each.rows == 16 || tiles * each.blocks <= processors);
@@ -282,8 +419,8 @@ const Variant<Args>* suitable(std::span<const Variant<Args>> variants, const Pre
 }
 
 /// Run the kernel that MPSCNN_IMPL names, or a suitable one.
-template <class Args>
-const char* run(const Call<ConvProblem>& call) {
+template <class Args, class P>
+const char* run(const Call<P>& call) {
   const auto& [p, work] = call;
   Prepared<Args> prepared;
   if (const char* const reason = prepare(call, prepared)) return reason;
@@ -294,18 +431,18 @@ const char* run(const Call<ConvProblem>& call) {
   if (!chosen && dispatch().only.find('/') != std::string::npos) return "the kernel does not compute it";
   if (!chosen) chosen = suitable(variants, prepared, work.gpu());
   if (!chosen) return "no kernel suits it";
-  launch(work, *chosen, p, prepared);
+  launch(work, *chosen, *p.weights, prepared);
   return nullptr;
 }
 
-template <class Args>
-void add_own(const Call<ConvProblem>& call, std::vector<OwnKernel>& to) {
+template <class Args, class P>
+void add_own(const Call<P>& call, std::vector<OwnKernel>& to) {
   Prepared<Args> prepared;
   if (prepare(call, prepared)) return;
   const auto& [p, work] = call;
   for (const Variant<Args>& each : variants_for(p, prepared))
     if (can_run(each, prepared, work.gpu()) && may_win(each, prepared, work.gpu()))
-      to.push_back({each.name, [=, &problem = p, &work = work] { launch(work, each, problem, prepared); }});
+      to.push_back({each.name, [=, &problem = p, &work = work] { launch(work, each, *problem.weights, prepared); }});
 }
 
 }  // namespace
@@ -313,16 +450,25 @@ void add_own(const Call<ConvProblem>& call, std::vector<OwnKernel>& to) {
 const char* run_conv_product(const Call<ConvProblem>& call) { return run<ProductArgs>(call); }
 const char* run_conv_windows(const Call<ConvProblem>& call) { return run<WindowArgs>(call); }
 const char* run_conv_stem(const Call<ConvProblem>& call) { return run<StemArgs>(call); }
+const char* run_conv_few_inputs(const Call<ConvProblem>& call) { return run<FewInputsArgs>(call); }
+const char* run_conv_few_outputs(const Call<ConvProblem>& call) { return run<FewOutputsArgs>(call); }
 
+const char* run_transpose_product(const Call<TransposeProblem>& call) { return run<ProductArgs>(call); }
+
+std::vector<OwnKernel> own_kernels(const Call<TransposeProblem>& call) {
+  std::vector<OwnKernel> kernels;
+  add_own<ProductArgs>(call, kernels);
+  return kernels;
+}
 std::vector<OwnKernel> own_kernels(const Call<ConvProblem>& call) {
   std::vector<OwnKernel> kernels;
   const ConvWeights& weights = *call.problem.weights;
-  if (call.problem.src.c == 3)
-    add_own<StemArgs>(call, kernels);
+  if (call.problem.src.c <= product::few_inputs::kMaxChannels)
+    add_own<StemArgs>(call, kernels), add_own<FewInputsArgs>(call, kernels);
   else if (weights.kernel_h == 1 && weights.kernel_w == 1)
     add_own<ProductArgs>(call, kernels);
   else
-    add_own<WindowArgs>(call, kernels);
+    add_own<WindowArgs>(call, kernels), add_own<FewOutputsArgs>(call, kernels);
   return kernels;
 }
 

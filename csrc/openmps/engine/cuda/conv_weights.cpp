@@ -97,28 +97,41 @@ layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, c
       break;
     case Form::packed:
     case Form::packed_shifted:
+    case Form::packed_columns:
+    case Form::packed_squares:
     case Form::stem:
     case Form::stem_odd: break;  // kernels of their own
   }
   return args;
 }
 
+/// How the values are packed.
+struct GpuWeights::Packing {
+  /// Without addresses.
+  static product::PackWeightsArgs of(const ConvWeights& weights, const Key& key) {
+    const i64 inputs = weights.in_channels_per_group;
+    product::PackWeightsArgs args{.from = {},
+                                  .to = {},
+                                  .outputs = weights.out_channels,
+                                  .rows = weights.kernel_h,
+                                  .own = weights.kernel_w * inputs,
+                                  .columns = 1,
+                                  .reversed = false,
+                                  .row_terms = key.channels,
+                                  .before = key.form == Form::packed_shifted ? 1 : 0,
+                                  .chunks = 0};
+    if (key.form == Form::packed_columns) args.own = inputs, args.columns = weights.kernel_w;
+    if (key.form == Form::packed_squares)
+      args.rows = 1, args.own = inputs, args.columns = weights.kernel_h * weights.kernel_w, args.reversed = true;
+    args.chunks = (args.rows * args.row_terms + product::kTerms - 1) / product::kTerms;
+    return args;
+  }
+};
+
 namespace {
 
-/// How the values are packed; without addresses.
-product::PackWeightsArgs packing(const ConvWeights& weights, i64 row_terms, bool is_shifted) {
-  return {.from = {},
-          .to = {},
-          .outputs = weights.out_channels,
-          .rows = weights.kernel_h,
-          .own = weights.kernel_w * weights.in_channels_per_group,
-          .row_terms = row_terms,
-          .before = is_shifted ? 1 : 0,
-          .chunks = (weights.kernel_h * row_terms + product::kTerms - 1) / product::kTerms};
-}
-
 i64 vectors_of(const product::PackWeightsArgs& args) {
-  const i64 groups = (args.outputs + product::kOutputs - 1) / product::kOutputs;
+  const i64 groups = (args.outputs * args.columns + product::kOutputs - 1) / product::kOutputs;
   return groups * args.chunks * product::kColumnTiles * 32;
 }
 
@@ -126,14 +139,13 @@ i64 vectors_of(const product::PackWeightsArgs& args) {
 
 std::size_t GpuWeights::bytes(const ConvWeights& weights, const Key& key) {
   if (key.is_stem()) return product::stem_pool::kPackedVectors * sizeof(Halves8);
-  if (key.is_packed())
-    return static_cast<std::size_t>(vectors_of(packing(weights, key.channels, false))) * sizeof(Halves8);
+  if (key.is_packed()) return static_cast<std::size_t>(vectors_of(Packing::of(weights, key))) * sizeof(Halves8);
   return static_cast<std::size_t>(arrangement(weights, key).values) * size_of(key.format);
 }
 
 void GpuWeights::fill(Work& work, const ConvWeights& weights, const Key& key, Address from, Address to) {
   if (key.is_packed()) {
-    product::PackWeightsArgs args = packing(weights, key.channels, key.form == Form::packed_shifted);
+    product::PackWeightsArgs args = Packing::of(weights, key);
     args.from = {from}, args.to = {to};
     work.launch(product::pack_weights, args, vectors_of(args));
   } else if (key.is_stem()) {
@@ -289,6 +301,12 @@ Address GpuWeights::transposed(const ConvWeights& weights, Format format) {
 }
 Address GpuWeights::packed(const ConvWeights& weights, std::int64_t row_terms, bool shifted) {
   return copy(weights, {shifted ? Form::packed_shifted : Form::packed, row_terms, Format::float16});
+}
+Address GpuWeights::packed_columns(const ConvWeights& weights, std::int64_t row_terms) {
+  return copy(weights, {Form::packed_columns, row_terms, Format::float16});
+}
+Address GpuWeights::packed_squares(const ConvWeights& weights) {
+  return copy(weights, {Form::packed_squares, weights.in_channels_per_group, Format::float16});
 }
 Address GpuWeights::stem(const ConvWeights& weights, bool is_odd) {
   return copy(weights, {is_odd ? Form::stem_odd : Form::stem, 0, Format::float16});

@@ -48,6 +48,10 @@ class GpuWeights {
   /// float16 in the order of tensor cores [kernels/conv_product.hpp]. Each row of the kernel has `row_terms` terms: its
   /// own ones, with a zero before them if they are `shifted`, and zeros after them.
   Address packed(const ConvWeights& weights, std::int64_t row_terms, bool shifted);
+  /// The same with the columns of the kernel as outputs [kernels/conv_few_outputs.hpp].
+  Address packed_columns(const ConvWeights& weights, std::int64_t row_terms);
+  /// The same with all taps as outputs, the last one first: those of a transposed convolution's squares of pixels.
+  Address packed_squares(const ConvWeights& weights);
   /// float16 in the order of the first layer's kernel [kernels/conv_stem_pool.hpp], by the parity of its first column.
   Address stem(const ConvWeights& weights, bool is_odd);
   /// [I][kH][kW][O / groups] in a format, taps in reverse order: the weights of the convolution whose gradient by its
@@ -58,16 +62,31 @@ class GpuWeights {
   Pointer<const std::uint16_t> half_bias(const ConvWeights& weights);
 
  private:
-  enum class Form : std::uint8_t { weights, outputs_last, transposed, packed, packed_shifted, stem, stem_odd, bias };
+  enum class Form : std::uint8_t {
+    weights,
+    outputs_last,
+    transposed,
+    packed,
+    packed_shifted,
+    packed_columns,
+    packed_squares,
+    stem,
+    stem_odd,
+    bias
+  };
   struct Key {
     Form form;
     std::int64_t channels;  ///< of a pixel of Form::weights; terms of a row of packed ones; otherwise 0
     Format format;
     auto operator<=>(const Key&) const = default;
-    bool is_packed() const { return form == Form::packed || form == Form::packed_shifted; }
+    bool is_packed() const {
+      return form == Form::packed || form == Form::packed_shifted || form == Form::packed_columns ||
+             form == Form::packed_squares;
+    }
     bool is_stem() const { return form == Form::stem || form == Form::stem_odd; }
   };
   struct Copy;
+  struct Packing;
 
   Address copy(const ConvWeights& weights, const Key& key);
   /// Enqueue the work that makes a form of the values, or of the bias.

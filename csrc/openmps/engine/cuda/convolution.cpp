@@ -7,12 +7,14 @@ namespace {
 /// In order: the first that does not decline runs. The loops at the end accept everything.
 constexpr Implementation<Call<ConvProblem>> kConvolutions[] = {
     {"cuda_conv_depthwise", run_conv_depthwise}, {"cuda_conv_tuned", run_conv_tuned},
-    {"cuda_conv_stem", run_conv_stem},           {"cuda_conv_product", run_conv_product},
+    {"cuda_conv_stem", run_conv_stem},           {"cuda_conv_few_inputs", run_conv_few_inputs},
+    {"cuda_conv_product", run_conv_product},     {"cuda_conv_few_outputs", run_conv_few_outputs},
     {"cuda_conv_windows", run_conv_windows},     {"cuda_conv_loop", run_conv_loop},
 };
 const ImplementationNames kConvolutionNames(kConvolutions);
 constexpr Implementation<Call<TransposeProblem>> kTransposes[] = {
     {"cuda_transpose_tuned", run_transpose_tuned},
+    {"cuda_transpose_product", run_transpose_product},
     {"cuda_transpose_loop", run_transpose_loop},
 };
 const ImplementationNames kTransposeNames(kTransposes);

@@ -27,8 +27,12 @@ constexpr i64 kFewProducts = 1 << 20;
 const char* run_conv_product(const Call<ConvProblem>& call);
 const char* run_conv_windows(const Call<ConvProblem>& call);
 const char* run_conv_stem(const Call<ConvProblem>& call);
+const char* run_conv_few_inputs(const Call<ConvProblem>& call);
+const char* run_conv_few_outputs(const Call<ConvProblem>& call);
+const char* run_transpose_product(const Call<TransposeProblem>& call);
 /// Return those of their kernels that may be the fastest; valid as long as the call is.
 std::vector<struct OwnKernel> own_kernels(const Call<ConvProblem>& call);
+std::vector<struct OwnKernel> own_kernels(const Call<TransposeProblem>& call);
 
 // conv_tuned.cpp: the fastest of cuDNN, cuBLASLt and our own kernels for tensor cores, float16 and float32.
 const char* run_conv_tuned(const Call<ConvProblem>& call);
@@ -42,7 +46,7 @@ const char* run_conv_weights_patches(const WeightsCall<ConvGradientProblem>& cal
 const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call);
 const char* run_conv_weights_stem(const WeightsCall<ConvGradientProblem>& call);
 
-// transpose_tuned.cpp: cuDNN, one format, float16 or float32.
+// transpose_tuned.cpp: the fastest of cuDNN and our own kernels for tensor cores; one format, float16 or float32.
 const char* run_transpose_tuned(const Call<TransposeProblem>& call);
 const char* run_transpose_data_tuned(const DataCall<TransposeGradientProblem>& call);
 const char* run_transpose_weights_tuned(const WeightsCall<TransposeGradientProblem>& call);

@@ -5,6 +5,8 @@
 #include "engine/cuda/kernels/conv_depthwise_5x5.hpp"
 #include "engine/cuda/kernels/conv_depthwise_any.hpp"
 #include "engine/cuda/kernels/conv_depthwise_weights.hpp"
+#include "engine/cuda/kernels/conv_few_inputs.hpp"
+#include "engine/cuda/kernels/conv_few_outputs.hpp"
 #include "engine/cuda/kernels/conv_product.hpp"
 #include "engine/cuda/kernels/conv_stem.hpp"
 #include "engine/cuda/kernels/conv_stem_pool.hpp"

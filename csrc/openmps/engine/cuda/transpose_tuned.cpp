@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transposed convolutions and their gradients as graphs of cuDNN. A transposed convolution is the gradient of a
-// convolution by its source: pixel j of our source is result j of that convolution, which reads result
-// j * stride + tap * dilation - before of ours. Here, result r reads tap p if start + r + p * dilation = j * stride.
-// So taps are in reverse order, and before = start + dilation * (kernel - 1).
+// Transposed convolutions and their gradients as graphs of cuDNN, or by our own kernels. A transposed convolution is
+// the gradient of a convolution by its source: pixel j of our source is result j of that convolution, which reads
+// result j * stride + tap * dilation - before of ours. Here, result r reads tap p if start + r + p * dilation = j *
+// stride. So taps are in reverse order, and before = start + dilation * (kernel - 1).
 #include <algorithm>
 
 #include "engine/cuda/conv_staging.hpp"
@@ -100,10 +100,10 @@ const char* run_transpose_tuned(const Call<TransposeProblem>& call) {
     result.turned_w = [&] { return copies.padded(weights, weights.in_channels_per_group, graph.format); };
     return result;
   };
-  if (!run_fastest(work, {graph, 0, operands})) return "no library supports it";
-  if (weights.bias.empty() && neuron_is_identity(p.neuron)) return nullptr;
-  add_bias(work, p.dst, copies.bias(weights), p.neuron);
-  return nullptr;
+  Tunable tunable{.graph = graph, .operands = operands, .own = own_kernels(call)};
+  if (!weights.bias.empty() || !neuron_is_identity(p.neuron))
+    tunable.finish = [&, &p = p, &work = work] { add_bias(work, p.dst, copies.bias(weights), p.neuron); };
+  return run_fastest(work, tunable) ? nullptr : "no library supports it";
 }
 
 const char* run_transpose_data_tuned(const DataCall<TransposeGradientProblem>& call) {

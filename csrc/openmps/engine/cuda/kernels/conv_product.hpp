@@ -9,9 +9,11 @@ namespace openmps::cuda::product {
 inline constexpr const char* kFile = "engine/cuda/kernels/conv_product.hpp";
 
 struct PackWeightsArgs {
-  Pointer<const float> from;  ///< [outputs][rows][own]
+  Pointer<const float> from;  ///< [outputs][rows][columns][own]
   Pointer<Halves8> to;        ///< [group][chunk][column tile][lane]
   i64 outputs, rows, own;
+  i64 columns;    ///< packed as outputs: those of column 0, of column 1, ...; 1: the columns are part of `own`
+  bool reversed;  ///< the last column is the first one packed
   i64 row_terms;  ///< of a row of the kernel: `before` zeros, its own values, zeros
   i64 before;
   i64 chunks;
@@ -20,13 +22,14 @@ struct PackWeightsArgs {
 MPSCNN_VALUE_KERNEL(pack_weights, PackWeightsArgs) {
   const int lane = static_cast<int>(index % 32), tile = static_cast<int>(index / 32 % kColumnTiles);
   const i64 rest = index / (32 * kColumnTiles), group = rest / args.chunks, chunk = rest - group * args.chunks;
-  const i64 output = group * kOutputs + output_of(lane, tile);
+  const i64 packed = group * kOutputs + output_of(lane, tile), column = packed / args.outputs,
+            output = packed - column * args.outputs, from_column = args.reversed ? args.columns - 1 - column : column;
   float values[8];
   for (int i = 0; i < 8; ++i) {
     const i64 term = chunk * kTerms + term_of(lane, i), row = term / args.row_terms,
               at = term - row * args.row_terms - args.before;
-    values[i] = output < args.outputs && row < args.rows && at >= 0 && at < args.own
-                    ? args.from[(output * args.rows + row) * args.own + at]
+    values[i] = column < args.columns && row < args.rows && at >= 0 && at < args.own
+                    ? args.from[((output * args.rows + row) * args.columns + from_column) * args.own + at]
                     : 0.0f;
   }
   Halves8 halves;

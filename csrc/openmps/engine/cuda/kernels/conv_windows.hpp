@@ -8,19 +8,6 @@ namespace openmps::cuda::product::taps {
 
 inline constexpr const char* kFile = "engine/cuda/kernels/conv_windows.hpp";
 
-/// Divides numbers below 2^32 / divisor by a multiplication: magic is the least integer above 2^32 / divisor, so the
-/// product exceeds the quotient by less than 1 / divisor.
-struct Divisor {
-  std::uint32_t value = 1, magic = 0;
-
-  MPSCNN_HOST_DEVICE std::uint32_t quotient(std::uint32_t number) const {
-    return value == 1 ? number : static_cast<std::uint32_t>(static_cast<std::uint64_t>(number) * magic >> 32);
-  }
-};
-MPSCNN_HOST_DEVICE Divisor divisor_of(std::uint32_t value) {
-  return {value, value == 1 ? 0 : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / value + 1)};
-}
-
 struct WindowArgs {
   ProductArgs product;  ///< its src is the whole source, with a multiple of 8 channels
   int start_h = 0, start_w = 0, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;

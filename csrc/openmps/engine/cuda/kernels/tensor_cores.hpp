@@ -82,6 +82,19 @@ struct Weights {
 
 // ------------------------------------------------------------------------------------------------------ the operands
 
+/// Divides numbers below 2^32 / divisor by a multiplication: magic is the least integer above 2^32 / divisor, so the
+/// product exceeds the quotient by less than 1 / divisor.
+struct Divisor {
+  std::uint32_t value = 1, magic = 0;
+
+  MPSCNN_HOST_DEVICE std::uint32_t quotient(std::uint32_t number) const {
+    return value == 1 ? number : static_cast<std::uint32_t>(static_cast<std::uint64_t>(number) * magic >> 32);
+  }
+};
+MPSCNN_HOST_DEVICE Divisor divisor_of(std::uint32_t value) {
+  return {value, value == 1 ? 0 : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / value + 1)};
+}
+
 struct ProductArgs {
   View src, dst, addend;           ///< float16; vectors. src has the pixels that are read, and dst's extents
   Pointer<const Halves8> weights;  ///< [group][chunk][column tile][lane]
@@ -92,9 +105,17 @@ struct ProductArgs {
   bool is_flat = false;  ///< the pixels of each image have one distance
   Activation neuron, after;
   /// Above 1: dst's strides and extents are those of squares of this many rows and columns, each pixel of which has
-  /// `channels` outputs. Only kernels for any activation store them.
-  int subpixel = 1, channels = 0;
+  /// `channels` outputs. If those are no multiple of 8, only kernels for any activation store them.
+  Divisor subpixel, channels;
   i64 h_stride = 0, w_stride = 0;  ///< of the pixels of a square
+  bool repeats_bias = false;       ///< the pixels of a square have the same bias
+
+  MPSCNN_HOST_DEVICE bool has_squares() const { return subpixel.value > 1; }
+  /// Return the offset of a pixel of a square.
+  MPSCNN_HOST_DEVICE i64 offset_in_square(int position) const {
+    const auto y = static_cast<int>(subpixel.quotient(static_cast<std::uint32_t>(position)));
+    return y * h_stride + (position - y * static_cast<int>(subpixel.value)) * w_stride;
+  }
 };
 
 /// The product in the arguments of a kernel.
@@ -172,9 +193,11 @@ MPSCNN_HOST_DEVICE void start(const ProductArgs& args, i64 first_group, Sums<kRo
     for (int l = 0; l < kHeldLanes; ++l) {
       const i64 channel = channel_of(first_group + q, lane_of(l));
       const bool is_inside = has_bias && args.bias && channel < args.dst.c;
+      const auto index = static_cast<std::uint32_t>(channel);
+      const i64 of_bias = args.repeats_bias ? index - args.channels.quotient(index) * args.channels.value : channel;
       MPSCNN_UNROLL
       for (int v = 0; v < 8; v += 4) {
-        const Bits<4> bias = load_constant<4>(args.bias.get() + channel + v, is_inside);
+        const Bits<4> bias = load_constant<4>(args.bias.get() + of_bias + v, is_inside);
         MPSCNN_UNROLL
         for (int i = 0; i < kRowTiles; ++i) {
           MPSCNN_UNROLL
@@ -306,7 +329,11 @@ class Results {
       for (int v = 0; v < 8; ++v) values[v] += half_of(addend, v);
       after_.apply(values, channel);
     }
-    if (kAny && args_.subpixel > 1) return store_square(to, static_cast<int>(channel), values);
+    if (args_.has_squares()) {
+      if (kAny && args_.channels.value % 8) return store_square(to, static_cast<int>(channel), values);
+      const auto position = static_cast<int>(args_.channels.quotient(static_cast<std::uint32_t>(channel)));
+      to += args_.offset_in_square(position) - static_cast<i64>(position) * args_.channels.value;
+    }
     Halves8 result;
     MPSCNN_UNROLL
     for (int v = 0; v < 4; ++v) result.words[v] = half_pair(values[2 * v], values[2 * v + 1]);
@@ -319,9 +346,9 @@ class Results {
     MPSCNN_UNROLL
     for (int v = 0; v < 8; ++v) {
       if (output + v >= static_cast<int>(args_.dst.c)) continue;
-      const int position = (output + v) / args_.channels, k = output + v - position * args_.channels;
-      const int y = position / args_.subpixel, x = position - y * args_.subpixel;
-      reinterpret_cast<std::uint16_t*>(args_.dst.data.get())[to + y * args_.h_stride + x * args_.w_stride + k] =
+      const auto position = static_cast<int>(args_.channels.quotient(static_cast<std::uint32_t>(output + v)));
+      const int k = output + v - position * static_cast<int>(args_.channels.value);
+      reinterpret_cast<std::uint16_t*>(args_.dst.data.get())[to + args_.offset_in_square(position) + k] =
           half_bits(values[v]);
     }
   }
