@@ -105,6 +105,24 @@ def test_avg_pool2d(kernel, stride, padding, ceil_mode, include, divisor):
     )
 
 
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(40, None, 0), (20, 13, 0), ((40, 2), None, 0), (40, 40, 3)])
+def test_window_beyond_the_source(kernel, stride, padding):
+    """With ceil_mode a window may be longer than the source: it ends with it."""
+    others = ((2, 3, 9, 30), (1, 3, 41, 80), (1, 3, 40, 40))
+    check(
+        lambda b, x: pooling.avg_pool2d(b, x, kernel, stride, padding, True),
+        lambda x: functional.avg_pool2d(x, kernel, stride, padding, True),
+        (2, 3, 18, 17),
+        others=others,
+    )
+    check(
+        lambda b, x: pooling.max_pool2d(b, x, kernel, stride, padding, 1, True),
+        lambda x: functional.max_pool2d(x, kernel, stride, padding, 1, True),
+        (2, 3, 18, 17),
+        others=others,
+    )
+
+
 def test_average_with_gaps():
     def reference(x):
         weight = torch.full((3, 1, 2, 3), 1 / 6, dtype=x.dtype)

@@ -61,11 +61,11 @@ def pooled_extent(
 ) -> int:
     """Return the number of windows along an axis. UnmappedError if it is 0."""
     room = extent + sum(padding) - (kernel - 1) * dilation - 1
-    if room < 0:
+    count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if count < 1:
         raise UnmappedError(
             f"a window of {(kernel - 1) * dilation + 1} pixels on {extent} with padding {padding}: there is no result"
         )
-    count = (room + (stride - 1 if ceil_mode else 0)) // stride + 1
     if ceil_mode and (count - 1) * stride >= extent + padding[0]:
         count -= 1
     return count
