@@ -107,6 +107,13 @@ def merged_behind_an_axis(x: torch.Tensor) -> torch.Tensor:
     return x.flatten(2).permute(2, 0, 1).reshape(48, -1, 2).transpose(0, 1).reshape(len(x), 2, 48, 2)
 
 
+def state_in_place(x: torch.Tensor) -> torch.Tensor:
+    """Operators that change constants of the forward pass in place, as the first step of an LSTM cell."""
+    state = x.new_zeros(len(x), 4, 6, 8).add_(0.25)
+    gates = F.relu(F.conv2d(state, constant(4, 4, 1, 1).to(x)).sub_(0.1), inplace=True)
+    return x * gates.mul_(2) + state
+
+
 def masked_windows(x: torch.Tensor) -> torch.Tensor:
     """A mask for each window, repeated for each image."""
     y = x.reshape(-1, 6, 2, 4).transpose(1, 2)
@@ -132,6 +139,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "windows": windows,
     "shifted_windows": shifted_windows,
     "heads": heads,
+    "state_in_place": state_in_place,
     "five_axes": lambda x: x.view(len(x), 2, 2, 6, 8).permute(0, 4, 1, 3, 2).contiguous(),
     "sum_of_groups": lambda x: x.view(len(x), 2, 2, 6, 8).sum(2),
     "mean_of_a_part": lambda x: x.view(len(x), 4, 2, 3, 8).mean((2, 4)),

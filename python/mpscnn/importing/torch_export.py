@@ -502,8 +502,11 @@ class _Reader:
         """Return the value of a node that depends only on constants."""
         if not isinstance(node.target, torch._ops.OpOverload):
             raise UnmappedError("no kernel computes this")
+        changed = None
         if node.target._schema.is_mutable and operator_name(node) != "detach":
-            raise UnmappedError("a constant that is changed")
+            changed = args[0] if self._is_own_constant(node) else None
+            if changed is None:
+                raise UnmappedError("a constant that is changed")
         if torch.Tag.nondeterministic_seeded in node.target.tags:
             raise UnmappedError("random numbers")
         if any(
@@ -515,16 +518,36 @@ class _Reader:
         try:
             with torch.no_grad():
                 # The shapes that a program states may be wrong: infer them with PyTorch before anything is allocated.
+                # That may compute with the values as well, so operators that change them get a copy each time.
+                first, rest = (args[:1], args[1:]) if changed is not None else ([], args)
                 with FakeTensorMode(allow_non_fake_inputs=True):
-                    fakes = _flattened([node.target(*args, **kwargs)])
+                    fakes = _flattened([node.target(*(value.clone() for value in first), *rest, **kwargs)])
                 for fake in fakes:
                     if isinstance(fake, torch.Tensor) and fake.numel() > MAXIMUM_CONSTANT:
                         raise UnmappedError(f"a constant of {fake.numel()} values")
-                return node.target(*args, **kwargs)
+                result = node.target(*(value.clone() for value in first), *rest, **kwargs)
         except UnmappedError:
             raise
         except Exception as error:
             raise InvalidModelError(f'{self.name}: "{node.name}", of constants: {first_line(error)}') from error
+        if changed is not None:
+            same = [other for other, value in self.values.items() if value is changed]
+            self.values |= dict.fromkeys(same, result)
+            self.sized |= set(same) if node in self.sized else set()
+        return result
+
+    @staticmethod
+    def _is_own_constant(node: torch.fx.Node) -> bool:
+        """Return whether a node changes its first argument only, which is a result of the program, not a parameter."""
+        schema = node.target._schema  # type: ignore[union-attr]
+        written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
+        owner = node.args[0] if node.args else None
+        while isinstance(owner, torch.fx.Node) and owner.op == "call_function":
+            view = owner.args[0] if owner.target is operator.getitem else _aliased(owner)[0]
+            if view is None:
+                return written[0] and not any(written[1:])
+            owner = view
+        return False
 
     def _matched(self, node: torch.fx.Node, pattern: Pattern) -> Any:
         values = {name: self._argument(value) for name, value in pattern.arguments.items()}
