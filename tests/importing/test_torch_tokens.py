@@ -107,6 +107,24 @@ def merged_behind_an_axis(x: torch.Tensor) -> torch.Tensor:
     return x.flatten(2).permute(2, 0, 1).reshape(48, -1, 2).transpose(0, 1).reshape(len(x), 2, 48, 2)
 
 
+def heads_of_windows(x: torch.Tensor) -> torch.Tensor:
+    """Windows, taken together with the batch, taken together with heads behind an axis in front; whole slices."""
+    n, c, h, w = x.shape
+    y = x.view(n, c, h // 3, 3, w // 4, 4).permute(0, 2, 4, 3, 5, 1).reshape(-1, 12, c)[:, :12]
+    count = len(y)
+    qkv = torch.cat([y, y * 2, y - 1], 2).reshape(count, 12, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+    q, k, v = qkv.reshape(3, count * 2, 12, -1).unbind(0)
+    z = torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+    z = z.view(count, 2, 12, -1).transpose(1, 2).reshape(count, 12, -1)[:count, :12, :]
+    return z.view(n, h // 3, w // 4, 3, 4, c).permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
+
+
+def normalized_tokens_of_all_images(x: torch.Tensor) -> torch.Tensor:
+    y = x.flatten(2).transpose(1, 2)
+    mean, variance, weight = (constant(4).to(x) + 0.5 * i for i in range(3))
+    return F.batch_norm(y.flatten(0, 1), mean, variance.abs() + 0.5, weight, mean * 2).reshape_as(y)
+
+
 def state_in_place(x: torch.Tensor) -> torch.Tensor:
     """Operators that change constants of the forward pass in place, as the first step of an LSTM cell."""
     state = x.new_zeros(len(x), 4, 6, 8).add_(0.25)
@@ -139,6 +157,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "windows": windows,
     "shifted_windows": shifted_windows,
     "heads": heads,
+    "heads_of_windows": heads_of_windows,
+    "normalized_tokens_of_all_images": normalized_tokens_of_all_images,
     "state_in_place": state_in_place,
     "five_axes": lambda x: x.view(len(x), 2, 2, 6, 8).permute(0, 4, 1, 3, 2).contiguous(),
     "sum_of_groups": lambda x: x.view(len(x), 2, 2, 6, 8).sum(2),

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import normalization
+from ..ops import normalization, shape
 from ..torch_arguments import Arguments, Merged, Missing
 from .registry import operator
 
@@ -29,7 +29,14 @@ def _batch_norm(b: Builder, a: Arguments) -> Any:
     names, eps = ("running_mean", "running_var", "weight", "bias"), a.number("eps")
     momentum = a.number("momentum")
     y: Tensor | Merged
-    if isinstance(a["input"], Merged):
+    if isinstance(a["input"], Merged) and len(a["input"].shape) == 2 and a["input"].shape[0] != 1:
+        # Rows of all images, normalized along their last axis.
+        x = shape.transpose(b, a["input"].apart(b), 1, 2)
+        mean, variance = a.array("running_mean"), a.array("running_var")
+        weight, bias = a.optional_array("weight"), a.optional_array("bias")
+        x = normalization.batch_norm(b, x, mean, variance, weight, bias, eps, momentum)
+        y = a["input"].with_(shape.transpose(b, x, 1, 2))
+    elif isinstance(a["input"], Merged):
         x = _images_as_channels(a["input"])
         mean, variance, weight, bias = (_one_of_many(a.optional_array(name), x.channels, name) for name in names)
         assert mean is not None

@@ -75,17 +75,21 @@ def _turned_and_merged(b: Builder, x: Turned, before: tuple[Any, ...], to: tuple
     """Return a view that takes the batch, which is not the first axis, together with others."""
     place, rest = x.place, tuple(map(int, to))
     refused = UnmappedError(f"the axis of the batch at place {place}, taken together with others, {rest}")
-    if not isinstance(x.tensor, Tensor):
-        raise refused
-    own = x.tensor.shape
+    own = x.rest
     if len(to) > place and all(map(same_extent, before[:place], to[:place])):
-        # (L, N, h * d) as (L, N * h, d)
+        # (L, N, h * d) as (L, N * h, d); if N already has axes merged with it, they are axis 1 of each image
         count, left = divmod(int(to[place]), int(before[place]))
         if left or count * math.prod(rest[place + 1 :]) != math.prod(own[place:]):
             raise refused
-        y = shape.reshape(b, x.tensor, (*own[:place], count, *rest[place + 1 :]))
-        y = shape.permute(b, y, [0, place + 1, *range(1, place + 1), *range(place + 2, y.rank)])
-        return Turned(Merged(y, (rest[place], *y.shape[1:])), place)
+        inner = x.tensor.apart(b) if isinstance(x.tensor, Merged) else x.tensor
+        merged = inner.shape[: inner.rank - 1 - len(own)]
+        first = 1 + len(merged)
+        y = shape.reshape(b, inner, (*merged, *own[:place], count, *rest[place + 1 :]))
+        moved = [first + place, *range(first, first + place), *range(first + place + 1, y.rank)]
+        y = shape.permute(b, y, [*range(first), *moved])
+        return Turned(Merged(y, (rest[place], *rest[:place], *rest[place + 1 :])), place)
+    if not isinstance(x.tensor, Tensor):
+        raise refused
     if len(to) == 2 and math.prod(own[place:]) % rest[-1] == 0:
         # (L, N, h, d) as (L * N, h * d)
         count = math.prod(own[place:]) // rest[-1]
@@ -403,13 +407,13 @@ def _unbind(b: Builder, a: Arguments) -> list[Tensor]:
 
 
 @operator("slice")
-def _slice(b: Builder, a: Arguments) -> Tensor:
-    dim = axis(a, "dim")
-    before, after = a.shape_of("self")[dim], a.shape[dim]
-    if a["step"] == 1 and same_extent(before, after):
-        return a.source
+def _slice(b: Builder, a: Arguments) -> Any:
+    dim, extents, result = a.integer("dim"), a.shape_of("self"), a.shape
+    whole = a["step"] == 1 and -len(extents) <= dim < len(extents) and same_extent(extents[dim], result[dim])
+    if whole:
+        return _same_values(b, a)
     return shape.strided_slice(
-        b, a.source, dim, a.optional_integer("start"), a.optional_integer("end"), a.integer("step")
+        b, a.source, axis(a, "dim"), a.optional_integer("start"), a.optional_integer("end"), a.integer("step")
     )
 
 
