@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,6 +118,56 @@ def test_an_operator_that_is_refused_for_all_sizes_only() -> None:
     assert net.inputs["x"].fixed_by
     x = np.random.default_rng(0).normal(size=(2, 3, 6, 8)).astype(np.float32)
     assert np.array_equal(net(x), np.maximum(x, 0))
+
+
+def traces(monkeypatch: pytest.MonkeyPatch, module: nn.Module) -> tuple[int, str]:
+    """Return how often the module was traced, and which node fixed its sizes."""
+    count = 0
+    export = torch.export.export
+
+    def counted(*args: Any, **options: Any) -> torch.export.ExportedProgram:
+        nonlocal count
+        count += 1
+        return export(*args, **options)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+    net = mpscnn.load(module.eval(), input_shapes=(1, 4, 6, 8))
+    x = np.random.default_rng(0).normal(size=(2, 4, 6, 8)).astype(np.float32)
+    with torch.no_grad():
+        np.testing.assert_allclose(net(x), module(torch.from_numpy(x)).numpy(), atol=1e-5)
+    return count, net.inputs["x"].fixed_by
+
+
+class Products(nn.Module):
+    def __init__(self, size: int | None) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x if self.size is None else nn.functional.adaptive_avg_pool2d(x, self.size)).flatten(2)
+        return y @ y.transpose(1, 2)
+
+
+class Flat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(4, 3, 3, stride=2), nn.Flatten(), nn.Linear(18, 5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def test_one_trace_if_a_layer_fixes_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that is imported for one size fixes the sizes of a trace for all sizes, too."""
+    count, fixed_by = traces(monkeypatch, Products(None))
+    assert (count, fixed_by) == (1, "transpose (aten.transpose)")
+    count, fixed_by = traces(monkeypatch, Flat())
+    assert (count, fixed_by) == (1, "layers.2 (aten.linear)")
+
+
+def test_two_traces_if_such_a_layer_has_one_size_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a global pooling all sizes are the same."""
+    assert traces(monkeypatch, Products(1)) == (2, "")
 
 
 def test_the_static_trace_has_tensors_of_its_own() -> None:

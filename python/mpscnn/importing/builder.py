@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,9 @@ class Builder:
         Origin of the nodes that are added next: name and operator in the source model.
     in_training : bool
         Whether the graph includes dropout.
+    would_fix : str
+        Origin of the first node that would have fixed the heights and widths of the inputs if these were free. Empty if
+        none is known: some operators are read differently then.
     """
 
     def __init__(self, *, in_training: bool = False) -> None:
@@ -102,6 +105,9 @@ class Builder:
         self.origin = ""
         self._name = ""
         self._extents: dict[str, dict[str, int]] = {}  # of each input, at import
+        self.would_fix = ""
+        self._varying: dict[str, frozenset[str]] = {}  # axes "H" and "W" that vary if the inputs' do; for nodes in order
+        self._reshaped: dict[str, frozenset[str]] = {}  # of these, those of a Reshape
         self._constant: dict[str, dict[str, bool]] = {"H": {}, "W": {}}  # is_constant's cache, for inputs and nodes
 
     @contextlib.contextmanager
@@ -170,10 +176,43 @@ class Builder:
                 )
         return known[tensor.value.name]
 
+    def varying(self, tensor: Tensor) -> frozenset[str]:
+        """Return the axes "H" and "W" whose extents differ if those of the inputs do, also where the inputs are fixed."""
+        known = self._varying
+        for node in self.graph.nodes[len(known) :]:
+            found = frozenset().union(*(self._varies(source) for source in node.sources))
+            if node.kernel == "Reshape":
+                found &= self._reshaped.get(node.name, frozenset())
+            elif node.kernel in _SIZED and node.arguments.get("size") is not None:
+                found = frozenset()
+            for name, axes in _LEAVES_ONE.items():
+                found -= frozenset(axes if node.kernel.startswith(name) else "")
+            known[node.name] = found
+        return self._varies(tensor.value.name)
+
+    def _varies(self, name: str) -> frozenset[str]:
+        if name in self._extents:
+            return frozenset("HW") & frozenset(self._extents[name])
+        return self._varying[name]
+
+    def note_reshaped(self, tensor: Tensor, axes: Iterable[str]) -> None:
+        """Say which axes of a Reshape vary, for `varying`."""
+        self._reshaped[tensor.value.name] = frozenset(axes)
+
+    def note_fixed(self) -> None:
+        """Note in `would_fix` that the current node depends on heights and widths, unless another does."""
+        self.would_fix = self.would_fix or self.origin or "the importer"
+
     def fix_unless_constant(self, tensor: Tensor, axes: str = "HW") -> None:
         """Call `fix` unless the extents of `tensor` along `axes` are constant."""
         if not all(self.is_constant(tensor, axis) for axis in axes):
             self.fix()
+
+    def depend(self, tensor: Tensor) -> None:
+        """Call `fix_unless_constant` for a node that is read in the same way if the extents of the inputs are free."""
+        if self.varying(tensor):
+            self.note_fixed()
+        self.fix_unless_constant(tensor)
 
     def add(
         self,

@@ -49,7 +49,9 @@ _REPEATED = {"expand", "expand_as"}
 _FAILED = Missing("an operator in front of it has no kernel")
 
 
-def read(program: torch.export.ExportedProgram, *, name: str = "the exported program") -> Graph:
+def read(
+    program: torch.export.ExportedProgram, *, name: str = "the exported program", name_dependence: bool = False
+) -> Graph:
     """Read the program as a Graph.
 
     Inputs are named like the program's arguments, outputs "output", "output_0", ... or like the keys of the dictionary
@@ -61,6 +63,9 @@ def read(program: torch.export.ExportedProgram, *, name: str = "the exported pro
         Exported from a module in eval mode, before or after run_decompositions().
     name : str
         Name in errors.
+    name_dependence : bool
+        If the program has static heights and widths, and a node is known that would also fix dynamic ones, the graph
+        says that this node fixes them, not that the trace does.
 
     Raises
     ------
@@ -74,10 +79,10 @@ def read(program: torch.export.ExportedProgram, *, name: str = "the exported pro
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(f"program ({type(program).__name__}) is not a torch.export.ExportedProgram.")
     with quiet():
-        return _read(program, name)
+        return _read(program, name, name_dependence)
 
 
-def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
+def _read(program: torch.export.ExportedProgram, name: str, name_dependence: bool) -> Graph:
     torch_checks.check(program, name)
     if _needs_functional_form(program.graph):
         try:
@@ -92,6 +97,8 @@ def _read(program: torch.export.ExportedProgram, name: str) -> Graph:
             break
         try:
             graphs.append(reader.graph())
+            if name_dependence:
+                reader.name_dependence()
             if functions(graphs[-1]) == 0:
                 break
         except UnsupportedOperatorError as error:
@@ -125,11 +132,8 @@ def refused(program: torch.export.ExportedProgram) -> set[str]:
 
 def has_free_batch(program: torch.export.ExportedProgram) -> bool:
     """Return whether the program takes any number of images."""
-    found = [
-        node.meta["val"]
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in program.graph_signature.user_inputs
-    ]
+    inputs = set(program.graph_signature.user_inputs)  # a property that goes through all parameters
+    found = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
     return all(bool(_symbols(value.shape[0])) for value in found if isinstance(value, torch.Tensor) and value.ndim)
 
 
@@ -188,7 +192,7 @@ def _needs_functional_form(graph: torch.fx.Graph) -> bool:
         members.setdefault(memory[node], []).append(node)
     for change, source in changes:
         for other in members[memory[source]]:
-            if same[other] is same[source]:
+            if same[other] is same[source] or order[other] > order[change]:  # later views have the new values
                 continue
             if any(order[user] > order[change] for user in other.users):
                 return True
@@ -348,6 +352,13 @@ class _Reader:
         if self.failures:
             raise UnsupportedOperatorError(self.name, self.failures)
         return self.builder.graph
+
+    def name_dependence(self) -> None:
+        """Say in the graph which node would fix dynamic heights and widths, if it is known, in place of the trace."""
+        inputs = self.builder.graph.inputs
+        for name, spec in inputs.items():
+            if self.builder.would_fix and spec.fixed_by == FIXED_BY_TRACE:
+                inputs[name] = replace(spec, fixed_by=self.builder.would_fix)
 
     def _needed(self) -> set[torch.fx.Node]:
         output = next(node for node in self.nodes if node.op == "output")

@@ -40,7 +40,8 @@ def read(
     torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
     and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
     only. The module is traced for the example's size first, and then for all sizes. That second trace may fail, refuse
-    an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used.
+    an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used. It is left out if the
+    first one has a layer that is imported for one size only.
 
     Parameters
     ----------
@@ -76,14 +77,14 @@ def read(
         module = module.module
     name = type(module).__name__ if name is None else name
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
-    with _in_eval_mode(module), torch_export.quiet():
+    with _in_eval_mode(module), torch_export.quiet(), _without_stack_traces():
         several = _with_batch(args, kwargs) if input_shapes is not None else None
         clock = time_limit.thread_clock()
         began = clock()
         graph, refused = _static(module, args, kwargs, name, several)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
-            if free_size is not False:
+            if free_size or (free_size is None and not _is_fixed(graph)):
                 with time_limit.limited(seconds) if free_size is None else contextlib.nullcontext():
                     given = several or _fresh(args, kwargs)
                     program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given))
@@ -98,6 +99,12 @@ def read(
         assert refused is not None
         raise refused
     return graph
+
+
+def _is_fixed(graph: Graph | None) -> bool:
+    """Return whether a node of the trace for one size is known to fix the sizes in any trace."""
+    found = {spec.fixed_by for spec in graph.inputs.values()} if graph is not None else set()
+    return not found <= {"", torch_export.FIXED_BY_TRACE}
 
 
 def _note_limit(graph: Graph, seconds: float) -> None:
@@ -131,7 +138,7 @@ def _static(
     if program is None:
         program = _export(module, *_fresh(args, kwargs), name)
     try:
-        return torch_export.read(program, name=name), None
+        return torch_export.read(program, name=name, name_dependence=True), None
     except UnsupportedOperatorError as error:
         return None, error
 
@@ -166,6 +173,21 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+@contextlib.contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """Let torch.export not record the lines of Python code of each node, a fifth of its time, which are not read."""
+    config = getattr(torch.fx, "config", None)
+    before = getattr(config, "do_not_emit_stack_traces", None)
+    if before is None:  # another PyTorch
+        yield
+        return
+    config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        config.do_not_emit_stack_traces = before
 
 
 def _first_parameter(module: torch.nn.Module) -> torch.Tensor:

@@ -139,7 +139,7 @@ def linear(builder: Builder, x: Tensor, weight: NDArray[Any], bias: NDArray[Any]
 
 def _fully_connected(builder: Builder, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:
     """Add a linear layer over all values of each image, in the order of `x.axes`."""
-    builder.fix_unless_constant(x)
+    builder.depend(x)
     arguments: dict[str, Any] = {"weight": weight, "bias": bias}
     order = [letter for letter in x.axes[1:] if x.extent(letter) > 1]
     if order not in ([], ["C"]):

@@ -144,7 +144,7 @@ def _call(builder: Builder, name: str, shape: tuple[int, int, int], *sources: Te
     """Add a function whose result is an image (H, W, C)."""
     check_image(shape)
     for source in sources:
-        builder.fix_unless_constant(source)
+        builder.depend(source)
     return builder.add(
         function(name),
         *sources,

@@ -67,7 +67,12 @@ def arrange(builder: Builder, x: Tensor, axes: str) -> Tensor:
         shape["HWC".index(axes[x.axes.index(free[0])])] = -1
     elif free:
         builder.fix()
+    varying = [axis for axis in before if axis in builder.varying(x)]
+    if len(varying) > 1 or (varying and x.flat is not None):
+        builder.note_fixed()
     y = builder.add("Reshape", x, height=new["H"], width=new["W"], channels=new["C"], shape=tuple(shape))
+    if x.flat is None:
+        builder.note_reshaped(y, (axes[x.axes.index(axis)] for axis in varying))
     return replace(y, axes=axes, flat=None)
 
 
