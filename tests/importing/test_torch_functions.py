@@ -175,6 +175,17 @@ def test_function(function: Callable[[torch.Tensor], Any]) -> None:
     check(Function(function), X, free_size=False)
 
 
+def test_sums_of_stacked_tensors_leave_sizes_free() -> None:
+    """Feature pyramids add their levels so."""
+
+    def body(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(x)
+        return torch.stack([x, y, y * 3]).sum(dim=0), torch.stack([x, y * 2, y]).mean(0)
+
+    net = check(Function(body), X)
+    assert not net.inputs["tensors_0"].fixed_by
+
+
 def test_elementwise_functions_leave_sizes_free() -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
         y = torch.where(x > x.mean(1, keepdim=True), torch.erf(x), constant(4, 1, 1).to(x))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from .builder import Builder, Tensor, UnmappedError
-from .ops import activation, normalization, resize
+from .ops import activation, arithmetic, normalization, resize
 from .torch_arguments import Arguments
 
 Compute: TypeAlias = "Callable[[Builder, Arguments], Tensor]"
@@ -55,7 +55,7 @@ def patterns(node: torch.fx.Node) -> Iterator[Pattern]:
         if _match(node, template, found):
             yield Pattern(name, found, compute)
             return
-    for match in (_local_response_normalization, _pixel_shuffle):
+    for match in (_local_response_normalization, _pixel_shuffle, _sum_of_stack):
         pattern = match(node)
         if pattern is not None:
             yield pattern
@@ -223,6 +223,34 @@ def _pixel_shuffle(node: torch.fx.Node) -> Pattern | None:
         {"x": source},
         lambda b, a: function(b, a.tensor("x"), r, position_major=major),
     )
+
+
+def _sum_of_stack(node: torch.fx.Node) -> Pattern | None:
+    """Match the sum or mean of tensors that are stacked along an axis of their own in front of the batch."""
+    name = operator_name(node)
+    reduced = _call(node, name) if name in ("sum", "mean") else None
+    stack = _call(reduced[0], "stack") if reduced and len(reduced) == 2 else None
+    if not (reduced and stack) or len(reduced[0].users) > 1 or (len(stack) > 1 and stack[1] != 0):
+        return None
+    parts = list(stack[0])
+    if reduced[1] not in ([0], 0) or not all(map(_is_batch_that_stays, parts)):
+        return None
+
+    def compute(builder: Builder, arguments: Arguments) -> Tensor:
+        total = arguments.tensor("part_0")
+        for place in range(1, len(parts)):
+            total = arithmetic.add(builder, total, arguments.tensor(f"part_{place}"))
+        return total if name == "sum" else arithmetic.multiply(builder, total, 1 / len(parts))
+
+    return Pattern(f"{name}_of_stack", {f"part_{place}": part for place, part in enumerate(parts)}, compute)
+
+
+def _is_batch_that_stays(node: Any) -> bool:
+    """Return whether a node's first extent is free, and no operator changes its values."""
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    if not isinstance(value, torch.Tensor) or not value.ndim or not isinstance(value.shape[0], torch.SymInt):
+        return False
+    return not any(isinstance(u.target, torch._ops.OpOverload) and u.target._schema.is_mutable for u in node.users)
 
 
 def _view(node: Any) -> tuple[Any, ...] | None:
