@@ -208,6 +208,13 @@ ROWS = [
     row("upsample_bilinear", lambda: nn.Upsample(scale_factor=2, mode="bilinear")),
     row("upsample_bilinear_aligned", lambda: nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True)),
     function("upsample_to_computed_size", lambda x: F.interpolate(x, size=(2 * x.shape[2], 2 * x.shape[3]))),
+    function(
+        "upsample_of_one_pixel",
+        lambda x: [
+            torch.cat([x, F.interpolate(x.mean((2, 3), keepdim=True), x.shape[2:], mode=mode)], 1)
+            for mode in ("nearest", "bilinear")
+        ],
+    ),
     row("upsample_bilinear_to_size", lambda: nn.Upsample(size=(13, 20), mode="bilinear"), free=False),
     row("zero_pad", lambda: nn.ZeroPad2d((1, 2, 3, 0))),
     row("constant_pad", lambda: nn.ConstantPad2d((1, 2, 3, 0), 1.5)),

@@ -106,7 +106,9 @@ class Builder:
         self._name = ""
         self._extents: dict[str, dict[str, int]] = {}  # of each input, at import
         self.would_fix = ""
-        self._varying: dict[str, frozenset[str]] = {}  # axes "H" and "W" that vary if the inputs' do; for nodes in order
+        self._varying: dict[
+            str, frozenset[str]
+        ] = {}  # axes "H" and "W" that vary if the inputs' do; for nodes in order
         self._reshaped: dict[str, frozenset[str]] = {}  # of these, those of a Reshape
         self._constant: dict[str, dict[str, bool]] = {"H": {}, "W": {}}  # is_constant's cache, for inputs and nodes
 
@@ -177,7 +179,7 @@ class Builder:
         return known[tensor.value.name]
 
     def varying(self, tensor: Tensor) -> frozenset[str]:
-        """Return the axes "H" and "W" whose extents differ if those of the inputs do, also where the inputs are fixed."""
+        """Return the axes "H" and "W" that differ if those of the inputs do, also where the inputs are fixed."""
         known = self._varying
         for node in self.graph.nodes[len(known) :]:
             found = frozenset().union(*(self._varies(source) for source in node.sources))

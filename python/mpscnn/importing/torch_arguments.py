@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -111,8 +111,10 @@ class Arguments:
         batch: Any,
         number: Callable[[Any], Any],
         constant: Callable[[torch.Tensor, str], torch.Tensor],
+        computed: Mapping[torch.fx.Node, Any],
     ) -> None:
         self.builder, self.node, self.values = builder, node, values
+        self._computed = computed
         self._batch, self._number, self._constant = batch, number, constant
 
     def __getitem__(self, name: str) -> Any:
@@ -241,6 +243,16 @@ class Arguments:
                 node = self.node.args[place]
                 return tuple(self._number(extent) for extent in node.meta["val"].shape)  # type: ignore[union-attr]
         raise KeyError(name)
+
+    def image_of_extents(self, extents: Sequence[Any]) -> Tensor | None:
+        """Return an image that the program computes before this node, of this height and width for all inputs."""
+        for node, value in self._computed.items():
+            fake = node.meta.get("val")
+            if not isinstance(value, Tensor) or value.flat is not None or value.axes != "NCHW" or fake.ndim != 4:
+                continue
+            if all(map(same_extent, map(self._number, fake.shape[2:]), extents)):
+                return value
+        return None
 
     @property
     def batch(self) -> Any:

@@ -33,7 +33,9 @@ class _Lifted(Arguments):
 
     def __init__(self, given: Arguments, values: dict[str, Any], place: int | None, rank: int, name: str) -> None:
         self.given = given
-        super().__init__(given.builder, given.node, values, given._batch, given._number, given._constant)
+        super().__init__(
+            given.builder, given.node, values, given._batch, given._number, given._constant, given._computed
+        )
         self.place, self.source_rank, self.operator = place, rank, name
 
     def _moved(self, dim: int) -> int:

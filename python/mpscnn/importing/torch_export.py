@@ -466,7 +466,7 @@ class _Reader:
                 values[argument.name] = argument.default_value
             else:
                 values[argument.name] = None
-        return Arguments(self.builder, node, values, self.batch, self._number, _constant)
+        return Arguments(self.builder, node, values, self.batch, self._number, _constant, self.values)
 
     def _mapped(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         name, label = operator_name(node), self._label(node)
@@ -564,7 +564,7 @@ class _Reader:
         values = {name: self._argument(value) for name, value in pattern.arguments.items()}
         if any(value is _FAILED for value in values.values()):
             return _FAILED
-        arguments = Arguments(self.builder, node, values, self.batch, self._number, _constant)
+        arguments = Arguments(self.builder, node, values, self.batch, self._number, _constant, self.values)
         with self.builder.node(self._label(node), pattern.operator):
             return pattern.compute(self.builder, arguments)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import elementwise, general, resize, sampling
+from ..ops import arithmetic, elementwise, general, resize, sampling, shape
 from ..torch_arguments import Arguments, Computed, Sized
 from .registry import operator
 
@@ -30,8 +30,28 @@ def _resize(mode: str, *names: str, antialias: bool = False) -> None:
             return resize.interpolate(b, x, None, by, mode, aligned, antialias=antialias)
         if a["output_size"] is None:
             raise UnmappedError("a scale that is computed from the source's size")
+        repeated = _repeated_pixel(b, a, x)
+        if repeated is not None:
+            return repeated
         size = a.integers("output_size")
         return resize.interpolate(b, x, size if count > 1 else size[0], None, mode, aligned, antialias=antialias)
+
+
+def _repeated_pixel(b: Builder, a: Arguments, x: Tensor) -> Tensor | None:
+    """Return one pixel as an image of another tensor's height and width, which are free: added to zeros.
+
+    Global features of segmentation networks are resized so, in front of a concatenation.
+    """
+    extents = a.shape[2:]
+    if x.rank != 4 or not any(isinstance(extent, Sized) and extent.of_extents for extent in extents):
+        return None
+    if x.height > 1 or x.width > 1 or not (b.is_constant(x, "H") and b.is_constant(x, "W")):
+        return None
+    like = a.image_of_extents(extents)
+    if like is None:
+        return None
+    zeros = b.add("NeuronSigmoid", shape.narrow(b, like, 1, 0, 1))  # finite even if the image is infinite
+    return arithmetic.add(b, b.add("NeuronLinear", zeros, a=0.0, b=0.0), x)
 
 
 def _whole_factors(a: Arguments) -> list[int] | None:
