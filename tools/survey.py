@@ -6,6 +6,7 @@
         spandrel diffusers ultralytics huggingface_hub tokenizers regex einops opencv-python-headless ...
     PYTHONPATH=build/survey tools/survey.py --sample 60 --json build/survey.json --markdown build/survey.md
     PYTHONPATH=build/survey tools/survey.py --only 'timm:convnext.*'
+    PYTHONPATH=build/survey tools/survey.py --sample 40 --onnx dynamo
 
 Libraries that are not installed are left out. No weights are downloaded: they are random, and so are the statistics of
 batch normalization. Each network runs in a process of its own, with limits of time and memory. Outcomes:
@@ -32,6 +33,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -379,8 +381,27 @@ def _amplified(exact: Any, x: Any, expected: list[Any]) -> float:
     return worst
 
 
-def survey(name: str) -> dict[str, Any]:
-    """Make, import and compare one network, "library:network"; return its row."""
+def _exported(module: Any, shape: tuple[int, ...], exporter: str, folder: str) -> str:
+    """Write the module as an ONNX model with a free batch, as users do; return its path."""
+    import torch
+
+    path = str(Path(folder) / "model.onnx")
+    x = torch.zeros((2, *shape[1:]))
+    with torch.no_grad():
+        if exporter == "dynamo":
+            shapes = ({0: torch.export.Dim.DYNAMIC},)
+            torch.onnx.export(module, (x,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+        else:
+            axes = {"input": {0: "batch"}}
+            torch.onnx.export(module, (x,), path, dynamo=False, input_names=["input"], dynamic_axes=axes)
+    return path
+
+
+def survey(name: str, onnx: str | None, folder: str) -> dict[str, Any]:
+    """Make, import and compare one network, "library:network"; return its row.
+
+    `onnx`: compare its export by this exporter, to a file in `folder`.
+    """
     import contextlib
     import copy
     import warnings
@@ -408,9 +429,16 @@ def survey(name: str) -> dict[str, Any]:
         return row
     import mpscnn
 
+    path = ""
+    if onnx:
+        try:
+            path = _exported(module, shape, onnx, folder)
+        except Exception as error:
+            row["reason"] = f"the export: {type(error).__name__}: {_short(error)}"
+            return row
     began = time.process_time()
     try:
-        net = mpscnn.load(module, input_shapes=shape)
+        net = mpscnn.load(path) if onnx else mpscnn.load(module, input_shapes=shape)
     except (mpscnn.ImportError, NotImplementedError, ValueError) as error:
         row |= {"outcome": "refused", "reason": str(error), "import_s": round(time.process_time() - began, 2)}
         return row
@@ -474,7 +502,7 @@ def _short(error: BaseException) -> str:
 # ---- all networks
 
 
-def run(name: str, seconds: float, gigabytes: float) -> dict[str, Any]:
+def run(name: str, seconds: float, gigabytes: float, onnx: str | None = None) -> dict[str, Any]:
     """Survey one network in a process of its own; return its row."""
 
     def limit() -> None:
@@ -483,7 +511,7 @@ def run(name: str, seconds: float, gigabytes: float) -> dict[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
 
     began = time.monotonic()
-    command = [sys.executable, __file__, "--one", name]
+    command = [sys.executable, __file__, "--one", name, *(["--onnx", onnx] if onnx else [])]
     row: dict[str, Any]
     try:
         done = subprocess.run(
@@ -575,12 +603,14 @@ def main() -> None:
     parser.add_argument("--outcome", help="with --again: only networks whose outcome matches this expression")
     parser.add_argument("--seconds", type=float, default=120, help="limit for each network, processor time")
     parser.add_argument("--memory", type=float, default=10, help="limit for each network, GiB")
+    parser.add_argument("--onnx", choices=("dynamo", "torchscript"), help="survey exports by torch.onnx.export")
     parser.add_argument("--json", help="file for the rows")
     parser.add_argument("--markdown", help="file for the tables")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        print(MARK + json.dumps(survey(given.one)), flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            print(MARK + json.dumps(survey(given.one, given.onnx, folder)), flush=True)
         os._exit(0)  # libraries may have threads that do not end
     if given.again:
         earlier = json.loads(Path(given.again).read_text())
@@ -593,7 +623,7 @@ def main() -> None:
         wanted = names(given.sample, given.seed, given.only)
     rows: list[dict[str, Any]] = []
     for number, name in enumerate(wanted, 1):
-        row = run(name, given.seconds, given.memory)
+        row = run(name, given.seconds, given.memory, given.onnx)
         rows.append(row)
         reason = row["reason"].splitlines()[0][:90] if row["reason"] else ""
         print(f"{number}/{len(wanted)} {name}: {row['outcome']} {row['wall_s']} s {reason}", flush=True)
