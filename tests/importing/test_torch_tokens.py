@@ -270,6 +270,17 @@ def test_more_rows_than_an_image_has() -> None:
     check(Function(body), (2, 260, 260))
 
 
+def test_a_stack_of_images_with_more_values_than_channels() -> None:
+    """Selective kernels stack their branches: 2 x 48 x 100 values behind the new axis are no channels of a pixel."""
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y = torch.stack([x, x * 2], 1)
+        weights = torch.cat([y.sum(1).mean((2, 3))] * 2, 1).view(-1, 2, 2, 1, 1)
+        return (y * torch.softmax(weights * 3, 1)).sum(1)
+
+    check(Function(body), (2, 48, 100))
+
+
 def test_a_table_that_no_image_holds() -> None:
     body = lambda x: x.flatten(1).unsqueeze(2) * x.flatten(1).unsqueeze(1)  # noqa: E731
     with pytest.raises(mpscnn.UnsupportedOperatorError, match="more than the maximum"):

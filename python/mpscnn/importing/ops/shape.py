@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import InvalidModelError
+from ...graph import CHANNEL_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
 from . import general
 
@@ -325,7 +326,7 @@ def _cat_around(builder: Builder, tensors: Sequence[Tensor], place: int) -> Tens
             )
         shape[place] += x.shape[place]
     last = place == len(shape) - 1
-    parts = [general.store(builder, x) if last else general.around(builder, x, place) for x in tensors]
+    parts = [general.store(builder, x) if last else _rows_of_parts(builder, x, place) for x in tensors]
     y = cat(builder, [replace(x, axes="NHWC", flat=None) for x in parts], 3 if last else 2)
     return general.reshape(y, shape)
 
@@ -352,6 +353,15 @@ def _side_by_side(builder: Builder, tensors: Sequence[Tensor]) -> Tensor:
 def stack(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Same as torch.stack."""
     return cat(builder, [unsqueeze(builder, x, dim) for x in tensors], dim)
+
+
+def _rows_of_parts(builder: Builder, x: Tensor, place: int) -> Tensor:
+    """Return an image whose rows are concatenated instead of axis `place`: as many axes as fit are its channels."""
+    first = place + 1
+    while first < len(x.shape) - 1 and math.prod(x.shape[first:]) > CHANNEL_LIMIT:
+        first += 1
+    image = math.prod(x.shape[:place]), math.prod(x.shape[place:first]), math.prod(x.shape[first:])
+    return general.store(builder, general.reshape(x, image), image)
 
 
 # ---- slicing
