@@ -248,9 +248,9 @@ class Arguments:
         """Return an image that the program computes before this node, of this height and width for all inputs."""
         for node, value in self._computed.items():
             fake = node.meta.get("val")
-            if not isinstance(value, Tensor) or value.flat is not None or value.axes != "NCHW" or fake.ndim != 4:
+            if not isinstance(value, Tensor) or value.flat is not None or value.axes != "NCHW":
                 continue
-            if all(map(same_extent, map(self._number, fake.shape[2:]), extents)):
+            if isinstance(fake, torch.Tensor) and all(map(same_extent, map(self._number, fake.shape[2:]), extents)):
                 return value
         return None
 

@@ -178,7 +178,7 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _without_stack_traces() -> Iterator[None]:
     """Let torch.export not record the lines of Python code of each node, a fifth of its time, which are not read."""
-    config = getattr(torch.fx, "config", None)
+    config: Any = getattr(torch.fx, "config", None)
     before = getattr(config, "do_not_emit_stack_traces", None)
     if before is None:  # another PyTorch
         yield

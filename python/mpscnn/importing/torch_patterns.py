@@ -248,7 +248,8 @@ def _sum_of_stack(node: torch.fx.Node) -> Pattern | None:
 def _is_batch_that_stays(node: Any) -> bool:
     """Return whether a node's first extent is free, and no operator changes its values."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
-    if not isinstance(value, torch.Tensor) or not value.ndim or not isinstance(value.shape[0], torch.SymInt):
+    batch: Any = value.shape[0] if isinstance(value, torch.Tensor) and value.ndim else None
+    if not isinstance(batch, torch.SymInt):
         return False
     return not any(isinstance(u.target, torch._ops.OpOverload) and u.target._schema.is_mutable for u in node.users)
 

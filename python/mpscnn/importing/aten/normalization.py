@@ -32,9 +32,7 @@ def _batch_norm(b: Builder, a: Arguments) -> Any:
     if isinstance(a["input"], Merged) and len(a["input"].shape) == 2 and a["input"].shape[0] != 1:
         # Rows of all images, normalized along their last axis.
         x = shape.transpose(b, a["input"].apart(b), 1, 2)
-        mean, variance = a.array("running_mean"), a.array("running_var")
-        weight, bias = a.optional_array("weight"), a.optional_array("bias")
-        x = normalization.batch_norm(b, x, mean, variance, weight, bias, eps, momentum)
+        x = _by_statistics(b, a, x)
         y = a["input"].with_(shape.transpose(b, x, 1, 2))
     elif isinstance(a["input"], Merged):
         x = _images_as_channels(a["input"])
@@ -43,10 +41,15 @@ def _batch_norm(b: Builder, a: Arguments) -> Any:
         assert variance is not None
         y = Merged(normalization.batch_norm(b, x, mean, variance, weight, bias, eps, momentum), a["input"].shape)
     else:
-        mean, variance = a.array("running_mean"), a.array("running_var")
-        weight, bias = a.optional_array("weight"), a.optional_array("bias")
-        y = normalization.batch_norm(b, a.source, mean, variance, weight, bias, eps, momentum)
+        y = _by_statistics(b, a, a.source)
     return [y, *[Missing("statistics of a normalization")] * 3] if several else y
+
+
+def _by_statistics(b: Builder, a: Arguments, x: Tensor) -> Tensor:
+    """Return batch normalization of a tensor's channels by the node's own statistics."""
+    mean, variance = a.array("running_mean"), a.array("running_var")
+    weight, bias = a.optional_array("weight"), a.optional_array("bias")
+    return normalization.batch_norm(b, x, mean, variance, weight, bias, a.number("eps"), a.number("momentum"))
 
 
 @operator("_native_batch_norm_legit_no_training")

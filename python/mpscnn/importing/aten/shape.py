@@ -81,10 +81,10 @@ def _turned_and_merged(b: Builder, x: Turned, before: tuple[Any, ...], to: tuple
         count, left = divmod(int(to[place]), int(before[place]))
         if left or count * math.prod(rest[place + 1 :]) != math.prod(own[place:]):
             raise refused
-        inner = x.tensor.apart(b) if isinstance(x.tensor, Merged) else x.tensor
-        merged = inner.shape[: inner.rank - 1 - len(own)]
+        whole = x.tensor.apart(b) if isinstance(x.tensor, Merged) else x.tensor
+        merged = whole.shape[: whole.rank - 1 - len(own)]
         first = 1 + len(merged)
-        y = shape.reshape(b, inner, (*merged, *own[:place], count, *rest[place + 1 :]))
+        y = shape.reshape(b, whole, (*merged, *own[:place], count, *rest[place + 1 :]))
         moved = [first + place, *range(first, first + place), *range(first + place + 1, y.rank)]
         y = shape.permute(b, y, [*range(first), *moved])
         return Turned(Merged(y, (rest[place], *rest[:place], *rest[place + 1 :])), place)
