@@ -33,8 +33,8 @@ class StreamRun final : public Run {
  public:
   explicit StreamRun(Work& work) : work_(work), gpu_(work.gpu()) { record(start_); }
   ~StreamRun() override {
-    gpu_.driver().destroy_event(start_);
-    gpu_.driver().destroy_event(end_);
+    for (const cuda::Event event : {start_, end_})
+      if (event) gpu_.driver().destroy_event(event);  // no end, if a step has failed
   }
   void end() {
     record(end_);
