@@ -152,9 +152,17 @@ OPENMPS_UNKNOWN_SELECTORS
       handler.get()(self);
     } @catch (NSException *exception) {
       // No caller could catch it; -error reports it.
-      _handlerFailure = openmps::Ref<NSString *>([exception reason]);
+      const openmps::Ref<NSString *> reason([exception reason]);
+      const std::lock_guard lock(_handlerMutex);
+      _handlerFailure = reason;
     }
   }
+}
+
+/// Handlers may still run, on another thread, when the work is done.
+- (openmps::Ref<NSString *>)openmps_handlerFailure {
+  const std::lock_guard lock(_handlerMutex);
+  return _handlerFailure;
 }
 
 - (void)openmps_requireThread:(const char *)what {
@@ -331,7 +339,7 @@ OPENMPS_UNKNOWN_SELECTORS
 
 - (MTLCommandBufferStatus)status {
   const Progress progress = _recorder->completion()->progress.load(std::memory_order_acquire);
-  if (progress == Progress::completed && _handlerFailure) return MTLCommandBufferStatusError;
+  if (progress == Progress::completed && [self openmps_handlerFailure]) return MTLCommandBufferStatusError;
   return static_cast<MTLCommandBufferStatus>(progress);
 }
 
@@ -343,8 +351,8 @@ OPENMPS_UNKNOWN_SELECTORS
     sentence = [NSString stringWithUTF8String:_submission->failure.sentence.c_str()];
     if (_submission->failure.code == openmps::FailureCode::out_of_memory) code = MTLCommandBufferErrorOutOfMemory;
     if (_submission->failure.code == openmps::FailureCode::device_lost) code = MTLCommandBufferErrorDeviceRemoved;
-  } else if (_handlerFailure) {
-    sentence = [@"A handler raised: " stringByAppendingString:_handlerFailure.get()];
+  } else if (const auto failure = [self openmps_handlerFailure]) {
+    sentence = [@"A handler raised: " stringByAppendingString:failure.get()];
   }
   if (sentence == nil) return nil;
   NSDictionary *info = [NSDictionary dictionaryWithObject:sentence forKey:NSLocalizedDescriptionKey];

@@ -61,6 +61,7 @@ struct ComputeState;
   openmps::Recorder *_recorder;
   std::shared_ptr<openmps::Submission> _submission;
   std::vector<openmps::Block<MTLCommandBufferHandler>> _scheduledHandlers, _completedHandlers;
+  std::mutex _handlerMutex;  ///< of the next
   openmps::Ref<NSString *> _handlerFailure;
   BOOL _retainedReferences, _enqueued, _encoderOpen;
   NSUInteger _debugGroups;
