@@ -5,11 +5,29 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 namespace {
 
 // ------------------------------------------------------------------------------------------------ queues
+
+/// What handlers have noted, which may run on a thread of their own.
+class Notes {
+ public:
+  void add(int number) {
+    const std::lock_guard lock(mutex_);
+    numbers_.push_back(number);
+  }
+  std::vector<int> all() const {
+    const std::lock_guard lock(mutex_);
+    return numbers_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<int> numbers_;
+};
 
 void test_command_buffers() {
   section = "command buffers";
@@ -23,16 +41,15 @@ void test_command_buffers() {
     CHECK_RAISES(kUsage, PARTS("not been committed"), [buffer waitUntilCompleted]);
     CHECK_RAISES(kUsage, PARTS("not been committed"), [buffer waitUntilScheduled]);
     CHECK_RAISES(kUsage, PARTS("popDebugGroup"), [buffer popDebugGroup]);
-    __block int order = 0;
-    __block int scheduled = 0, completed = 0;
-    __block MTLCommandBufferStatus seen = MTLCommandBufferStatusNotEnqueued;
+    Notes notes;
+    Notes *pointer = &notes;
+    constexpr int kScheduled = 100;
     [buffer addScheduledHandler:^(id<MTLCommandBuffer>) {
-      scheduled = ++order;
+      pointer->add(kScheduled);
     }];
     [buffer addCompletedHandler:^(id<MTLCommandBuffer> b) {
-      completed = ++order;
-      seen = [b status];
       [b waitUntilCompleted];  // of itself: the work is done
+      pointer->add(static_cast<int>([b status]));
     }];
     [buffer enqueue];
     CHECK([buffer status] == MTLCommandBufferStatusEnqueued);
@@ -40,10 +57,8 @@ void test_command_buffers() {
     [buffer commit];
     [buffer waitUntilScheduled];
     [buffer waitUntilCompleted];
-    wait_for_handlers(^{
-      return completed != 0;
-    });
-    CHECK(scheduled == 1 && completed == 2 && seen == MTLCommandBufferStatusCompleted);
+    wait_for_handlers([&] { return notes.all().size() == 2; });
+    CHECK(notes.all() == std::vector<int>({kScheduled, static_cast<int>(MTLCommandBufferStatusCompleted)}));
     CHECK([buffer status] == MTLCommandBufferStatusCompleted && [buffer error] == nil);
     CHECK([buffer kernelStartTime] > 0 && [buffer kernelStartTime] <= [buffer kernelEndTime]);
     CHECK([buffer kernelEndTime] <= [buffer GPUStartTime] && [buffer GPUStartTime] <= [buffer GPUEndTime]);
@@ -72,22 +87,22 @@ void test_command_buffers() {
   }
   {
     // 1000 in the order of their commits; only the last is waited for.
-    std::vector<int> ran;
-    ran.reserve(1000);
-    std::vector<int> *pointer = &ran;
+    Notes notes;
+    Notes *pointer = &notes;
     {
       const Pool pool;
       id<MTLCommandBuffer> last = nil;
       for (int i = 0; i < 1000; ++i) {
         last = [queue commandBuffer];
         [last addCompletedHandler:^(id<MTLCommandBuffer>) {
-          pointer->push_back(i);
+          pointer->add(i);
         }];
         [last commit];
       }
       [last waitUntilCompleted];
     }
-    wait_for_handlers([&] { return ran.size() == 1000; });
+    wait_for_handlers([&] { return notes.all().size() == 1000; });
+    const std::vector<int> ran = notes.all();
     bool sorted = ran.size() == 1000;
     for (int i = 0; sorted && i < 1000; ++i) sorted = ran[static_cast<std::size_t>(i)] == i;
     CHECK(sorted);
@@ -95,8 +110,8 @@ void test_command_buffers() {
   {
     // enqueue reserves a place; a dropped command buffer gives it up.
     const Pool pool;
-    std::vector<int> ran;
-    std::vector<int> *pointer = &ran;
+    Notes notes;
+    Notes *pointer = &notes;
     id<MTLCommandBuffer> first = [queue commandBuffer], second = [queue commandBuffer];
     {
       const Pool inner;
@@ -105,18 +120,18 @@ void test_command_buffers() {
       [second enqueue];
     }
     [first addCompletedHandler:^(id<MTLCommandBuffer>) {
-      pointer->push_back(1);
+      pointer->add(1);
     }];
     [second addCompletedHandler:^(id<MTLCommandBuffer>) {
-      pointer->push_back(2);
+      pointer->add(2);
     }];
     [second commit];
     usleep(2000);
-    CHECK(ran.empty() && [second status] == MTLCommandBufferStatusCommitted);
+    CHECK(notes.all().empty() && [second status] == MTLCommandBufferStatusCommitted);
     [first commit];
     [second waitUntilCompleted];
-    wait_for_handlers([&] { return ran.size() == 2; });
-    CHECK(ran.size() == 2 && ran[0] == 1 && ran[1] == 2);
+    wait_for_handlers([&] { return notes.all().size() == 2; });
+    CHECK(notes.all() == std::vector<int>({1, 2}));
   }
   {
     // Several threads on one queue.
@@ -305,16 +320,15 @@ void test_mps_command_buffer() {
   // Apple's rules look at temporary images when they are freed.
   if (!has_apples_rules()) CHECK_RAISES(kUsage, PARTS("readCount 1"), [buffer commit]);
   [image setReadCount:0];
-  __block int completed = 0;
+  Notes notes;
+  Notes *pointer = &notes;
   [buffer addCompletedHandler:^(id<MTLCommandBuffer>) {
-    ++completed;
+    pointer->add(1);
   }];
   [buffer commit];
   [buffer waitUntilCompleted];
-  wait_for_handlers(^{
-    return completed == 1;
-  });
-  CHECK(completed == 1 && [first status] == MTLCommandBufferStatusCompleted &&
+  wait_for_handlers([&] { return !notes.all().empty(); });
+  CHECK(notes.all().size() == 1 && [first status] == MTLCommandBufferStatusCompleted &&
         [buffer status] == MTLCommandBufferStatusCompleted);
   CHECK_RAISES(kUsage, PARTS("committed already"), [buffer commitAndContinue]);
   MPSCommandBuffer *nested = [MPSCommandBuffer

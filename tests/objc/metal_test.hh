@@ -45,7 +45,7 @@ inline bool has_apples_rules() {
   return rules != nullptr && std::string(rules) == "apple";
 }
 /// Wait for completion handlers. With openmps's rules they have run before -waitUntilCompleted returns.
-template <class Condition>  // a lambda, or a block if it is about __block variables
+template <class Condition>
 void wait_for_handlers(Condition have_run) {
   for (int i = 0; has_apples_rules() && i < 10000 && !have_run(); ++i) usleep(1000);
 }
