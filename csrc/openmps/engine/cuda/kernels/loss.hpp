@@ -18,7 +18,12 @@ constexpr i64 kBoxesOfBlock = 256;
 struct Sums {
   double loss = 0, divisor = 0;
 };
-MPSCNN_HOST_DEVICE Sums added(const Sums& a, const Sums& b) { return {a.loss + b.loss, a.divisor + b.divisor}; }
+/// An object: g++ does not always inline a passed function, and refuses to compile one that must be inlined.
+struct Added {
+  MPSCNN_HOST_DEVICE Sums operator()(const Sums& a, const Sums& b) const {
+    return {a.loss + b.loss, a.divisor + b.divisor};
+  }
+};
 
 /// A LossFunction on the device.
 struct Function {
@@ -140,7 +145,7 @@ MPSCNN_BLOCK_KERNEL(loss_values, PartArgs) {
         args.store_value(at, a * (args.by_labels ? value.by_label : value.by_prediction), loss);
         return Sums{loss, own != 0 ? 1.0 : 0.0};
       },
-      added);
+      Added{});
   block.for_each(1, [&](i64) {
     if (args.sums) args.sums[index] = sums;
   });
@@ -167,7 +172,7 @@ MPSCNN_BLOCK_KERNEL(loss_softmax_pixels, PartArgs) {
             });
         return of_pixel;
       },
-      added);
+      Added{});
   block.for_each(1, [&](i64) {
     if (args.sums) args.sums[index] = sums;
   });
@@ -188,7 +193,7 @@ MPSCNN_BLOCK_KERNEL(loss_softmax_channels, PartArgs) {
         return Sums{::expf(load(args.src, place(k)) - most),
                     a * (load(args.labels, place(k)) * numbers.keep + numbers.add)};
       },
-      added);
+      Added{});
   const Softmax softmax(numbers, args.by_labels, most, whole.loss, whole.divisor);
   const Sums sums = block.reduce(
       args.c, Sums{},
@@ -199,7 +204,7 @@ MPSCNN_BLOCK_KERNEL(loss_softmax_channels, PartArgs) {
         args.store_value(place(k), slope, loss);
         return Sums{loss, own != 0 ? 1.0 : 0.0};
       },
-      added);
+      Added{});
   block.for_each(1, [&](i64) {
     if (args.sums) args.sums[index] = sums;
   });
@@ -298,7 +303,7 @@ MPSCNN_BLOCK_KERNEL(loss_boxes, PartArgs) {
           for (i64 k = 0; k < each; ++k) of_box.divisor += args.own_weight(place(base + k)) != 0 ? 1 : 0;
         return of_box;
       },
-      added);
+      Added{});
   block.for_each(1, [&](i64) {
     if (args.sums) args.sums[index] = sums;
   });
@@ -318,7 +323,7 @@ struct ImageArgs {
 };
 MPSCNN_BLOCK_KERNEL(loss_images, ImageArgs) {
   Sums sums =
-      block.reduce(args.blocks, Sums{}, [&](i64 i) -> Sums { return args.sums[index * args.blocks + i]; }, added);
+      block.reduce(args.blocks, Sums{}, [&](i64 i) -> Sums { return args.sums[index * args.blocks + i]; }, Added{});
   sums.loss += args.added;
   if (!args.counts_weights) sums.divisor = args.divisor;
   block.for_each(1, [&](i64) {
@@ -338,7 +343,7 @@ struct AcrossArgs {
   bool is_first = false;
 };
 MPSCNN_BLOCK_KERNEL(loss_across_images, AcrossArgs) {
-  const Sums sums = block.reduce(args.count, Sums{}, [&](i64 i) -> Sums { return args.images[i]; }, added);
+  const Sums sums = block.reduce(args.count, Sums{}, [&](i64 i) -> Sums { return args.images[i]; }, Added{});
   block.for_each(args.losses.n, [&](i64 n) {
     const double whole = args.divides && sums.divisor > 0 ? sums.loss / sums.divisor : sums.loss;
     store(args.losses, n, 0, 0, 0, args.is_first && n == 0 ? static_cast<float>(whole) : 0.0f);
