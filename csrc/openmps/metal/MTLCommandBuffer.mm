@@ -14,6 +14,10 @@
 #include "metal/process_end.hpp"
 #include "mps/Geometry.hpp"
 
+#if __has_feature(thread_sanitizer)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 NSErrorDomain const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
 NSErrorUserInfoKey const MTLCommandBufferEncoderInfoErrorKey = @"MTLCommandBufferEncoderInfoErrorKey";
 
@@ -88,7 +92,19 @@ bool holds(const ImageView &view, const void *memory) {
   return self;
 }
 
+#if __has_feature(thread_sanitizer)
+// GNUstep's count of references is not sanitized: that a thread's last use comes before -dealloc on another, which a
+// handler's thread may run, has to be said.
+- (oneway void)release {
+  __tsan_release(self);
+  [super release];
+}
+#endif
+
 - (void)dealloc {
+#if __has_feature(thread_sanitizer)
+  __tsan_acquire(self);
+#endif
   if (_submission && !_recorder->completion()->is_committed()) _queue.get()->_queue->withdraw(_submission);
   delete _recorder;
   [super dealloc];
