@@ -23,7 +23,7 @@ symbolizer=external_symbolizer_path=$(command -v llvm-symbolizer || command -v a
 common="detect_leaks=0:abort_on_error=0:allocator_may_return_null=1:handle_sigbus=0"
 export ASAN_OPTIONS="$common:$symbolizer:log_path=$reports/asan:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:$symbolizer:log_path=$reports/ubsan:${UBSAN_OPTIONS:-}"
-export TSAN_OPTIONS="halt_on_error=0:$symbolizer:suppressions=$(dirname "$0")/tsan_suppressions.txt:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=0:$symbolizer:suppressions=$(cd "$(dirname "$0")" && pwd)/tsan_suppressions.txt:log_path=$reports/tsan:${TSAN_OPTIONS:-}"
 status=0
 env LD_PRELOAD="$runtime:$(g++ -print-file-name=libstdc++.so.6)" "$@" || status=$?
 # AddressSanitizer warns when a process switches stacks. Threads of Metal functions that wait at a barrier do.
