@@ -12,7 +12,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------ queues
 
-/// What handlers have noted, which may run on a thread of their own.
+/// Numbers that handlers note, possibly on a thread of their own.
 class Notes {
  public:
   void add(int number) {
