@@ -285,7 +285,7 @@ def test_reduced_precision_is_bfloat16_at_most() -> None:
 
 
 def test_reduced_precision_is_asked_for() -> None:
-    """oneDNN uses bfloat16 on processors with matrix instructions for it; the permission is always passed."""
+    """Convolutions read bfloat16 on processors that multiply it, and only with permission."""
     program = """
         import os
         os.environ["ONEDNN_VERBOSE"] = "1"
@@ -297,8 +297,8 @@ def test_reduced_precision_is_asked_for() -> None:
     """
     _, without, allowed = run_python(program).split("permission")
     assert "exec,cpu,convolution" in without
-    assert "attr-fpmath" not in without
-    assert "attr-fpmath:bf16" in allowed
+    assert "bf16" not in without.split("exec", 1)[1]
+    assert ("src_bf16" in allowed) == ("avx512_bf16" in Path("/proc/cpuinfo").read_text())
 
 
 @pytest.mark.parametrize(

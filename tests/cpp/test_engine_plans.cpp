@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <variant>
 
+#include "engine/plan/structure.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -434,6 +436,116 @@ void test_masks() {
   }
 }
 
+/// An engine that stores results between convolutions as bfloat16.
+class Narrowing final : public Declining {
+ public:
+  bool narrows() const override { return true; }
+  bool fuses(const ConvProblem&, const Problem&) const override { return false; }
+  bool try_run(const Problem& problem) override { return cpu_engine().try_run(problem); }
+};
+
+/// Lists of kernels, one after the other, and which of the results between them are narrow. Letters: c and C are
+/// convolutions, the second one allows reduced precision; A is like C, and adds the result before; m, a: max and average
+/// pooling; t: tanh; r: ReLU; p: padding with ones; g: a gradient, which needs float32.
+void test_narrowing() {
+  constexpr i64 kSide = 16;
+  Random random(17);
+  const auto weights = random_weights(random, kSide, 1, 1, kSide, 1, true);
+  const auto engine = std::make_shared<Narrowing>();
+  const auto image = [&] { return cube(engine, kSide); };
+  const auto make = [&](const std::string& letters, const ImageView& input, const ImageView& output) {
+    std::vector<Command> commands;
+    std::vector<ImageView> images = {input};
+    Neuron tanh, relu;
+    tanh.type = NeuronType::tanh, tanh.a = tanh.b = 1;
+    relu.type = NeuronType::relu;
+    const auto add = [&](Problem problem) { commands.push_back({std::move(problem), ""}); };
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const ImageView src = images.back(), dst = i + 1 == letters.size() ? output : image();
+      ConvProblem conv{src, dst, weights, {}, {}, 1, letters[i] != 'c'};
+      PoolProblem pool{src, dst, letters[i] == 'm' ? PoolType::max : PoolType::average, {}};
+      PadProblem pad{src, dst, -1, 0, 0, PadEdge::constant, 1.0f};
+      if (letters[i] == 'A') conv.addend = images[images.size() - 2];
+      switch (letters[i]) {
+        case 'm':
+        case 'a': add(pool); break;
+        case 't': add(NeuronProblem{src, dst, tanh}); break;
+        case 'r': add(NeuronProblem{src, dst, relu}); break;
+        case 'p': add(pad); break;
+        case 'g': add(NeuronGradientProblem{{src}, {src}, dst, tanh}); break;
+        default: add(conv);
+      }
+      images.push_back(dst);
+    }
+    return commands;
+  };
+  struct Case {
+    const char *letters, *narrow, *why;  ///< 1: the result of this kernel is narrow
+  };
+  const Case cases[] = {
+      {"CC", "10", "the result of a convolution"},
+      {"cC", "10", "its reader rounds it anyway"},
+      {"Cc", "10", "its writer may round it"},
+      {"cc", "00", "nothing allows it"},
+      {"tC", "10", "read by a convolution alone"},
+      {"tA", "10", "what is added is an input of the list, which stays float32"},
+      {"ttA", "010", "what is added is not rounded by the convolution"},
+      {"CtA", "110", "what is added may be rounded by its writer"},
+      {"Ct", "10", "converted by its reader"},
+      {"tmC", "110", "selected values, rounded by the reader"},
+      {"Cmt", "110", "selected values, rounded by the writer"},
+      {"Crt", "110", "the same"},
+      {"tmtC", "0010", "selected values of a result that is not rounded"},
+      {"Cat", "100", "an average has digits of its own"},
+      {"CaC", "110", "read by a convolution alone"},
+      {"Cpt", "100", "the padding may have digits of its own"},
+      {"CgC", "000", "read by a gradient, which needs float32, and written by it"},
+  };
+  for (const Case& each : cases) {
+    const std::string letters = each.letters;
+    const ImageView input = image(), output = image(), expected = image();
+    for (i64 i = 0; i < input.size(); ++i) reinterpret_cast<float*>(input.memory->data())[i] = random.real(-1, 1);
+    std::string found;
+    const auto commands = make(letters, input, output);
+    const auto plan = make_plan(*engine, commands, /*fused=*/true);
+    const Structure structure = describe(commands);
+    const BlockIndex index(structure);
+    for (const Command& command : commands)
+      std::visit(
+          [&](const auto& problem) {
+            if constexpr (Described<std::decay_t<decltype(problem)>>)
+              for_each_result(problem, [&](const std::shared_ptr<Memory>& memory) {
+                if (memory) found += std::ranges::count(plan->narrowed, index.of(memory.get())) ? '1' : '0';
+              });
+          },
+          command.problem);
+    report(found == each.narrow, "%s: narrow are %s, not %s: %s", each.letters, found.c_str(), each.narrow, each.why);
+    const auto plain = make(letters, input, expected);
+    const std::string error = execute(*engine, commands, plan).sentence +
+                              execute(*engine, plain, make_plan(*engine, plain, /*fused=*/false)).sentence;
+    report(error.empty(), "%s runs: %s", each.letters, error.c_str());
+    const auto value = [](const ImageView& view, i64 i) { return reinterpret_cast<float*>(view.memory->data())[i]; };
+    float size = 0, difference = 0;
+    for (i64 i = 0; i < output.size(); ++i) {
+      size = std::fmax(size, std::fabs(value(expected, i)));
+      difference = std::fmax(difference, std::fabs(value(output, i) - value(expected, i)));
+    }
+    report(difference <= 0.03f * size, "%s: %g of %g", each.letters, static_cast<double>(difference),
+           static_cast<double>(size));
+    if (letters != "CC") continue;
+    const auto arena = make_plan(*engine, plain, /*fused=*/false)->arena_bytes;
+    report(plan->arena_bytes == arena / 2, "narrow results take half of the memory: %zu, %zu", plan->arena_bytes, arena);
+    // Memory that others read, that was written before, or that is part of another block.
+    std::get<ConvProblem>(commands[0].problem).dst.memory->data();
+    report(make_plan(*engine, commands, /*fused=*/true)->narrowed.empty(), "memory with contents stays float32");
+    const auto again = make(letters, input, output);
+    const std::shared_ptr<Memory> kept = std::get<ConvProblem>(again[0].problem).dst.memory;
+    report(make_plan(*engine, again, /*fused=*/true)->narrowed.empty(), "memory that the program keeps stays float32");
+    report(make_plan(cpu_engine(), make(letters, input, output), /*fused=*/false)->narrowed.empty(),
+           "nothing is narrow without fusion");
+  }
+}
+
 /// An engine that notes which gradients of convolutions are asked for.
 class Noting final : public Declining {
  public:
@@ -569,5 +681,5 @@ void test_operands() {
 int main(int argc, char** argv) {
   return run_tests(argc, argv,
                    {test_memory, test_fork, test_null, test_fields, test_declined_problems, test_plans,
-                    test_recomputation, test_masks, test_unread_gradients, test_operands});
+                    test_recomputation, test_masks, test_narrowing, test_unread_gradients, test_operands});
 }

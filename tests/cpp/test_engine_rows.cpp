@@ -32,6 +32,8 @@
 
 #include "../rows/row_file.hpp"
 #include "engine/cuda/driver.hpp"
+#include "engine/plan/narrowing.hpp"
+#include "engine/shared/elements.hpp"
 #include "engine_test.hpp"
 #include "mps/BinaryWeights.hpp"
 
@@ -495,6 +497,78 @@ void check_key(const P& problem, const std::string& name) {
   }
 }
 
+/// With bfloat16 in place of float32, results are those of float32 images with the same values, rounded.
+void check_narrow(Engine& engine, const Problem& problem, const std::vector<Block>& blocks, const std::string& name) {
+  if (!engine.narrows() || !can_be_narrow(problem)) return;
+  const Structure structure = describe({{problem, ""}});
+  const BlockIndex index(structure);
+  Plan plan;
+  std::vector<const Block*> images;
+  for (const Block& block : blocks) {
+    if (block.kind != Block::Kind::image || block.shape.size() != 4 || block.format != Format::float32) continue;
+    plan.narrowed.push_back(index.of(block.memory.get()));
+    images.push_back(&block);
+  }
+  if (images.empty()) return;
+  const auto value_at = [](const std::vector<std::byte>& bytes, std::size_t place) {
+    float value;
+    std::memcpy(&value, bytes.data() + place, sizeof value);
+    return value;
+  };
+  // Both runs start with values that bfloat16 has.
+  std::vector<std::vector<std::byte>> before, expected;
+  for (const Block* block : images) {
+    std::vector<std::byte> bytes = block->before, narrow(block->before.size(), std::byte{0xff});
+    for (const std::size_t place : block->places) {
+      const std::uint16_t bits = float_to_bfloat(value_at(bytes, place));
+      const float value = bfloat_to_float(bits);
+      std::memcpy(bytes.data() + place, &value, sizeof value);
+      std::memcpy(narrow.data() + place / 2, &bits, sizeof bits);
+    }
+    block->memory->upload(0, bytes.size(), bytes.data());
+    before.push_back(std::move(narrow));
+  }
+  const auto run = [&](const Problem& given) {
+    for (const Block& block : blocks)
+      if (std::ranges::find(images, &block) == images.end()) upload(block);
+    const std::string error = execute(engine, {{given, name}}).sentence;
+    report(error.empty(), "%s, narrow: %s", name.c_str(), error.c_str());
+    return error.empty();
+  };
+  if (!run(problem)) return;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    expected.push_back(download(*images[i]));
+    images[i]->memory->upload(0, before[i].size(), before[i].data());
+  }
+  if (!run(NarrowedMemory(plan, structure).apply_to(problem))) return;
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    const Block& block = *images[i];
+    const std::vector<std::byte> now = download(block);
+    std::vector<std::byte> around = now;
+    float largest = 0;
+    for (const std::size_t place : block.places) {
+      std::memcpy(around.data() + place / 2, before[i].data() + place / 2, 2);
+      const float want = std::fabs(value_at(expected[i], place));
+      if (want < 1e30f) largest = std::fmax(largest, want);
+    }
+    report(around == before[i], "%s, narrow: something was written around %s", name.c_str(), block.path.c_str());
+    if (!block.expected) {
+      report(now == before[i], "%s, narrow: %s was written", name.c_str(), block.path.c_str());
+      continue;
+    }
+    for (std::size_t k = 0; k < block.places.size(); ++k) {
+      std::uint16_t bits;
+      std::memcpy(&bits, now.data() + block.places[k] / 2, sizeof bits);
+      const float want = value_at(expected[i], block.places[k]), got = bfloat_to_float(bits);
+      if (got == want || std::isnan(want) || std::fabs(want) > 3e38f) continue;
+      if (std::fabs(got - want) <= std::fabs(want) * 0x1p-8f + largest * 1e-5f) continue;
+      report(false, "%s, narrow: %s%s is %.9g, not %.9g", name.c_str(), block.path.c_str(), place_of(block, k).c_str(),
+             static_cast<double>(got), static_cast<double>(want));
+      break;
+    }
+  }
+}
+
 template <class P>
 void run_as(const rows::Row& row, const Variant& variant, Weights& weights, const std::string& name) {
   P problem;
@@ -509,6 +583,7 @@ void run_as(const rows::Row& row, const Variant& variant, Weights& weights, cons
     const std::string text = error.empty() ? wrong(row, block) : "";
     report(text.empty(), "%s: %s", name.c_str(), text.c_str());
   }
+  check_narrow(variant.engine, problem, reader.blocks(), name);
 }
 
 #define KIND(name) {#name, run_as<name##Problem>}

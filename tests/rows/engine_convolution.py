@@ -391,7 +391,7 @@ def pooled() -> Iterator[Row]:
         sums, sizes = with_error(correlate, values_of(src), *arrays(weights), window, 1, inner)
         f = without_slope(neuron)
         assert isinstance(f, dict)
-        values, error = activated(f, sums, sizes * RELATIVE)
+        values, error = activated(f, sums, sizes * (2.0**-7 if index == 1 else RELATIVE))
         at = {"size": size, "offset": pool.offset(), "kernel": pool.kernel, "stride": pool.stride}
         at |= {"dilation": pool.dilation, "edge": edge}
         fields = {"src": src, **weights, "window": window.fields(), "neuron": f, "pool": pool.fields()}

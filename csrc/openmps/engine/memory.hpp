@@ -137,8 +137,8 @@ class HostAccess {
   std::byte* data_ = nullptr;
 };
 
-/// Storage format of one channel of a pixel.
-enum class Format : std::uint8_t { unorm8, unorm16, float16, float32 };
+/// Storage format of one channel of a pixel. Images have no bfloat16: plans store some results so (plan/narrowing.hpp).
+enum class Format : std::uint8_t { unorm8, unorm16, float16, float32, bfloat16 };
 
 constexpr std::size_t size_of(Format format) {
   return format == Format::unorm8 ? 1 : format == Format::float32 ? 4 : 2;

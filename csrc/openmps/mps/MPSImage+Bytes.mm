@@ -110,6 +110,7 @@ std::uint32_t one_of(Format format) {
     case Format::unorm16: return 0xffff;
     case Format::float16: return 0x3c00;
     case Format::float32: return 0x3f800000;
+    case Format::bfloat16: return 0x3f80;
   }
   return 0;
 }

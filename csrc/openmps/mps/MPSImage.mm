@@ -186,6 +186,7 @@ OPENMPS_UNKNOWN_SELECTORS
     case openmps::Format::unorm16: return 16;
     case openmps::Format::float16: return 11;
     case openmps::Format::float32: return 24;
+    case openmps::Format::bfloat16: return 8;
   }
   return 0;
 }

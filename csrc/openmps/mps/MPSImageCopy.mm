@@ -52,6 +52,7 @@ bool is_same_type(Format format, MPSDataType type) {
     case Format::unorm16: return type == MPSDataTypeUInt16;
     case Format::float16: return type == MPSDataTypeFloat16;
     case Format::float32: return type == MPSDataTypeFloat32;
+    case Format::bfloat16: return type == MPSDataTypeBFloat16;
   }
   return false;
 }

@@ -70,6 +70,7 @@ ElementType channel_type(Format format, ElementType of_array) {
     case Format::unorm16: return of_array == ElementType::uint16 ? ElementType::uint16 : ElementType::unorm16;
     case Format::float16: return ElementType::float16;
     case Format::float32: return ElementType::float32;
+    case Format::bfloat16: return ElementType::bfloat16;
   }
   return ElementType::float32;
 }

@@ -53,6 +53,7 @@ class CpuEngine final : public Engine {
     return true;
   }
   void synchronize() override {}
+  bool narrows() const override { return cpu::multiplies_bfloat16(); }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }
 };

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::uint64_t kCachedBytes = 256u << 20;
 
-std::uint64_t float_bytes(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
+std::uint64_t bytes_of(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c, Format format) {
   std::uint64_t bytes = 0;
   if (__builtin_mul_overflow(n, h, &bytes) || __builtin_mul_overflow(bytes, w, &bytes) ||
-      __builtin_mul_overflow(bytes, c, &bytes) || __builtin_mul_overflow(bytes, 4, &bytes)) {
+      __builtin_mul_overflow(bytes, c, &bytes) || __builtin_mul_overflow(bytes, size_of(format), &bytes)) {
     throw std::bad_alloc();
   }
   return bytes;
@@ -31,7 +31,7 @@ BlockAllocator& blocks() {
   return *allocator;
 }
 
-ScratchTensor::ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c)
-    : memory(float_bytes(n, h, w, c)), tensor(dense_tensor(memory.data(), Format::float32, n, h, w, c)) {}
+ScratchTensor::ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c, Format format)
+    : memory(bytes_of(n, h, w, c, format)), tensor(dense_tensor(memory.data(), format, n, h, w, c)) {}
 
 }  // namespace openmps::cpu

@@ -34,9 +34,9 @@ class Scratch {
   std::byte* data_ = nullptr;
 };
 
-/// A dense float image in scratch memory. Throws std::bad_alloc, also if the extents overflow.
+/// A dense image in scratch memory. Throws std::bad_alloc, also if the extents overflow.
 struct ScratchTensor {
-  ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c);
+  ScratchTensor(std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c, Format format = Format::float32);
   Scratch memory;
   Tensor tensor;
 };

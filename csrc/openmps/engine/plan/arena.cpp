@@ -76,10 +76,14 @@ class Placer {
       slot_of_.push_back(i);
       const auto& block = structure_.blocks[i];
       if (!is_dropped[i] && block.is_private && block.memory->storage() == engine_.image_storage())
-        slots_[i].bytes = (block.memory->size() + kAlignment - 1) / kAlignment * kAlignment;
+        slots_[i].bytes = (size_of(i) + kAlignment - 1) / kAlignment * kAlignment;
     }
   }
 
+  bool is_narrowed(std::uint32_t block) const { return std::ranges::binary_search(plan_.narrowed, block); }
+  std::size_t size_of(std::uint32_t block) const {
+    return structure_.blocks[block].memory->size() / (is_narrowed(block) ? 2 : 1);
+  }
   std::uint32_t block_of(const ImageView& view) const { return index_.of(view.memory.get()); }
   const BinaryProblem& sum_of(std::uint32_t command) const {
     return std::get<BinaryProblem>(commands_[command].problem);
@@ -110,6 +114,7 @@ class Placer {
     if (!addend.memory || addend.memory == conv->src.memory) return;
     const std::uint32_t from = index_.of(addend.memory.get()), to = index_.of(dst.memory.get());
     if (!slots_[from].is_used() || !slots_[to].is_used() || slots_[from].bytes != slots_[to].bytes) return;
+    if (is_narrowed(from) != is_narrowed(to)) return;
     if (slot_of_[to] != to || slots_[slot_of_[from]].last != at || slots_[to].first != at) return;
     if (addend.offset != dst.offset || dst.format != Format::float32 || !dst.is_dense()) return;
     slots_[slot_of_[from]].last = slots_[to].last;

@@ -16,6 +16,7 @@
 #include "engine/plan/execution.hpp"
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/masks.hpp"
+#include "engine/plan/narrowing.hpp"
 #include "engine/plan/recompute.hpp"
 #include "engine/plan/steps.hpp"
 #include "engine/plan/structure.hpp"
@@ -41,6 +42,7 @@ std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Co
     plan->steps = fuse(engine, commands, structure);
     drop_unread(commands, structure, plan->steps);
     drop_masks(engine, commands, structure, plan->steps);
+    plan->narrowed = narrowed_blocks(engine, commands, structure, plan->steps);
   } else {
     for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
   }
@@ -103,7 +105,7 @@ std::shared_ptr<const Plan> plan_for(const Engine& engine, const std::vector<Com
 
 struct RepeatedList::Prepared {
   Prepared(Engine& of, const std::vector<Command>& commands, std::shared_ptr<const Plan> given, Structure described)
-      : engine(of), plan(std::move(given)), structure(std::move(described)), steps(commands, *plan) {}
+      : engine(of), plan(std::move(given)), structure(std::move(described)), steps(commands, *plan, structure) {}
 
   void place(std::shared_ptr<void>& stream) {
     if (!arena) arena.emplace(engine, *plan, structure, stream);

@@ -32,6 +32,7 @@ struct Plan {
     std::size_t offset;   ///< in bytes
   };
   std::vector<Step> steps;
+  std::vector<std::uint32_t> narrowed;  ///< blocks of float32 that hold bfloat16, by their index, in order
   std::vector<Placement> placements;
   std::size_t arena_bytes = 0;  ///< needed by the placements
 };

@@ -21,6 +21,9 @@ bool traces_steps() {
   return value;
 }
 
+Steps::Steps(const std::vector<Command>& commands, const Plan& plan, const Structure& structure)
+    : commands_(commands), plan_(plan), narrowed_(plan, structure) {}
+
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;
   if (is_repeated_ && step < made_.size() && made_[step]) return *made_[step];
@@ -31,6 +34,7 @@ const Problem& Steps::problem(std::size_t step) {
   if (planned.drops_bias_gradient) replace(without_bias_gradient(*problem));
   if (planned.drops_mask) replace(without_mask(*problem));
   if (planned.masking != Plan::Step::kNone) replace(with_mask(*problem, commands_[planned.masking].problem));
+  if (narrowed_.is_used_by(*problem)) replace(narrowed_.apply_to(*problem));
   if (!is_repeated_ || problem != &planned_) return *problem;
   if (made_.empty()) made_.resize(size());
   made_[step] = std::make_unique<const Problem>(std::exchange(planned_, Problem()));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/narrowing.hpp"
 #include "engine/plan/plan.hpp"
 #include "engine/problem/problem.hpp"
 
@@ -15,7 +16,7 @@ namespace openmps {
 /// Engine calls of a list, for Engine::start(). Used by one thread at a time.
 class Steps {
  public:
-  Steps(const std::vector<Command>& commands, const Plan& plan) : commands_(commands), plan_(plan) {}
+  Steps(const std::vector<Command>& commands, const Plan& plan, const Structure& structure);
 
   std::size_t size() const { return plan_.steps.size(); }
   /// Return the problem of a step; valid until the next call. A repeated list keeps those that it made.
@@ -47,6 +48,7 @@ class Steps {
  private:
   const std::vector<Command>& commands_;
   const Plan& plan_;
+  const NarrowedMemory narrowed_;
   std::size_t current_ = 0;
   Problem planned_;                                   ///< the last one that differs from its command's
   std::vector<std::unique_ptr<const Problem>> made_;  ///< those of a repeated list, by step

@@ -85,7 +85,9 @@ class KeyWriter {
       Structure::Block& block = result_.blocks[i];
       block.is_apart = block.memory->is_allocated_by_owner() && !roots.contains(block.memory);
       block.is_private = block.memory->owner() && shared_[i]->use_count() == static_cast<long>(block.references);
+      block.is_fresh = block.is_private && !block.memory->is_allocated();
       put(block.is_private);
+      put(block.is_fresh);
       put(block.is_apart);
       put(block.memory->storage());
       put(block.memory->size());

@@ -25,6 +25,7 @@ struct Structure {
     std::uint32_t references = 0;  ///< from the list
     /// Owned by an engine and referred to only by the list: nothing else reads or writes its contents.
     bool is_private = false;
+    bool is_fresh = false;  ///< private, and nothing has been written to it before the list
     bool is_apart = false;  ///< allocated by an engine, and no other block of the list is a part of it
   };
   std::vector<Block> blocks;  ///< in order of first use

@@ -75,7 +75,7 @@ class Printer {
     text_.append(letters.rbegin(), letters.rend());
   }
   void put(const ImageView& view) {
-    static constexpr const char* kFormats[] = {"unorm8", "unorm16", "float16", "float32"};
+    static constexpr const char* kFormats[] = {"unorm8", "unorm16", "float16", "float32", "bfloat16"};
     put(view.memory);
     text_ += ' ';
     put_extents({view.n, view.h, view.w, view.c});

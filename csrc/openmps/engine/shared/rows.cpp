@@ -9,6 +9,7 @@
 #endif
 
 #include "engine/shared/arithmetic.hpp"
+#include "engine/shared/elements.hpp"
 #include "engine/shared/fast_math.hpp"
 #include "engine/shared/half.hpp"
 #include "engine/shared/isa.hpp"
@@ -43,6 +44,14 @@ MPSCNN_CLONES void half_to_float_row(const std::uint16_t* src, float* dst, std::
 }
 MPSCNN_CLONES void float_to_half_row(const float* src, std::uint16_t* dst, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) dst[i] = float_to_half(src[i]);
+}
+MPSCNN_CLONES void bfloat_to_float_row(const std::uint16_t* src, float* dst, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = bfloat_to_float(src[i]);
+}
+MPSCNN_CLONES void float_to_bfloat_row(const float* src, std::uint16_t* dst, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) dst[i] = float_to_bfloat(src[i]);
 }
 MPSCNN_CLONES void unorm8_to_float_row(const std::uint8_t* src, float* dst, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) dst[i] = unorm_to_float(src[i], 255.0f);
@@ -228,6 +237,7 @@ void row_to_float(const void* src, Format format, float* dst, std::int64_t count
       half_to_float_row(half + done, dst + done, count - done);
       break;
     }
+    case Format::bfloat16: bfloat_to_float_row(static_cast<const std::uint16_t*>(src), dst, count); break;
     case Format::unorm8: unorm8_to_float_row(static_cast<const std::uint8_t*>(src), dst, count); break;
     case Format::unorm16: unorm16_to_float_row(static_cast<const std::uint16_t*>(src), dst, count); break;
   }
@@ -245,6 +255,7 @@ void row_from_float(const float* src, void* dst, Format format, std::int64_t cou
       float_to_half_row(src + done, half + done, count - done);
       break;
     }
+    case Format::bfloat16: float_to_bfloat_row(src, static_cast<std::uint16_t*>(dst), count); break;
     case Format::unorm8: float_to_unorm8_row(src, static_cast<std::uint8_t*>(dst), count); break;
     case Format::unorm16: float_to_unorm16_row(src, static_cast<std::uint16_t*>(dst), count); break;
   }

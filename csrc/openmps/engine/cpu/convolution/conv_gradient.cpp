@@ -125,12 +125,18 @@ void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates) {
   }
 }
 
+namespace {
+bool reduces_precision(const ConvGradientProblem& problem) {
+  return problem.reduced_precision && multiplies_bfloat16();
+}
+}  // namespace
+
 void run(const ConvGradientProblem& problem) {
   Scratch diff_dst_memory, src_memory;
   const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
   if (problem.diff_src.memory) {
     const Tensor wanted = tensor_of(problem.diff_src);
-    DataGradientCall call = {diff_dst, wanted, problem.weights.get(), problem.window, problem.reduced_precision};
+    DataGradientCall call = {diff_dst, wanted, problem.weights.get(), problem.window, reduces_precision(problem)};
     call.window.start_h -= problem.first_h;
     call.window.start_w -= problem.first_w;
     call.src_first_h = -problem.first_h, call.src_first_w = -problem.first_w;
@@ -151,7 +157,7 @@ void run(const ConvGradientProblem& problem) {
                                       problem.window,
                                       floats_of(problem.diff_weights),
                                       problem.accumulates,
-                                      problem.reduced_precision};
+                                      reduces_precision(problem)};
     run_first("convolve_gradient, weights", kWeights, call);
   }
   if (problem.diff_bias.memory) bias_gradient(diff_dst, floats_of(problem.diff_bias), problem.accumulates);
@@ -169,7 +175,7 @@ void run(const TransposeGradientProblem& problem) {
   if (problem.diff_src.memory) {
     const auto turned = reversed_roles(weights);
     const Neuron none;
-    ConvCall call = {diff_dst, tensor_of(problem.diff_src), turned.get(), window, &none, problem.reduced_precision};
+    ConvCall call = {diff_dst, tensor_of(problem.diff_src), turned.get(), window, &none, reduces_precision(problem)};
     call.window.start_h += problem.first_h * window.stride_h;
     call.window.start_w += problem.first_w * window.stride_w;
     run_convolution(call);
@@ -183,7 +189,7 @@ void run(const TransposeGradientProblem& problem) {
                                       window,
                                       values,
                                       false,
-                                      problem.reduced_precision};
+                                      reduces_precision(problem)};
     run_first("convolve_transpose_gradient, weights", kWeights, call);
     restore_roles(values, weights, floats_of(problem.diff_weights), problem.accumulates);
   }

@@ -10,15 +10,11 @@ namespace {
 
 /// In order: the first that does not decline runs. The loops at the end accept everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
-    {"nothing_seen", conv_nothing_seen},
-    {"multiplier", conv_multiplier},
-    {"inner_product", conv_inner_product},
-    {"taps", conv_by_taps},
+    {"nothing_seen", conv_nothing_seen},           {"multiplier", conv_multiplier},
+    {"inner_product", conv_inner_product},         {"taps", conv_by_taps},
     {"primitive", conv_primitive},
-    {"materialized", conv_materialized},
-    {"apart", conv_apart},
-    {"depthwise_loop", conv_depthwise_loop},
-    {"loop", conv_loop},
+    {"materialized", conv_materialized},           {"apart", conv_apart},
+    {"depthwise_loop", conv_depthwise_loop},       {"loop", conv_loop},
 };
 const ImplementationNames kConvolutionsNames(kConvolutions);
 constexpr Implementation<TransposeCall> kTransposes[] = {
@@ -35,7 +31,7 @@ void run_convolution(const ConvCall& call) { run_first("convolve", kConvolutions
 void run(const ConvProblem& problem) {
   const std::int64_t r = problem.subpixel;
   ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(),
-                   problem.window,         &problem.neuron,        problem.reduced_precision};
+                   problem.window,         &problem.neuron,        problem.reduced_precision && multiplies_bfloat16()};
   if (problem.addend.memory) {
     call.addend = tensor_of(problem.addend);
     call.after = &problem.after;
@@ -50,7 +46,7 @@ void run(const ConvProblem& problem) {
 
 void run(const TransposeProblem& problem) {
   const TransposeCall call = {{tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(), problem.window,
-                               &problem.neuron, problem.reduced_precision}};
+                               &problem.neuron, problem.reduced_precision && multiplies_bfloat16()}};
   run_first("convolve_transpose", kTransposes, call);
 }
 

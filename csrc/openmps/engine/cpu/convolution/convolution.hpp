@@ -13,6 +13,9 @@ namespace openmps::cpu {
 /// "3.2"
 const std::string& onednn_version();
 
+/// Return whether the processor multiplies bfloat16 faster than float32; false if ONEDNN_MAX_CPU_ISA excludes it.
+bool multiplies_bfloat16();
+
 void run(const LoadWeightsProblem& problem);
 void run(const ConvProblem& problem);
 void run(const TransposeProblem& problem);
@@ -23,8 +26,8 @@ struct ConvCall {
   const ConvWeights* weights;
   Window window;
   const Neuron* neuron;
-  bool reduced_precision;
-  Tensor addend = {};  ///< if it has data: dst = after(neuron(...) + addend); same view as dst, or no overlap
+  bool reduced_precision;  ///< of bfloat16; only if multiplies_bfloat16()
+  Tensor addend = {};      ///< if it has data: dst = after(neuron(...) + addend); same view as dst, or no overlap
   const Neuron* after = nullptr;
 
   bool adds() const { return addend.data != nullptr; }

@@ -36,6 +36,14 @@ const std::string& onednn_version() {
   return *text;
 }
 
+bool multiplies_bfloat16() {
+  static const bool result = [] {
+    constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWanted) == kWanted;
+  }();
+  return result;
+}
+
 Compiled::Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst,
                    dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, std::vector<Borrowed> borrowed, int threads,
                    std::shared_ptr<void> owner)

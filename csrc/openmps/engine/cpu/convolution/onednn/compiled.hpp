@@ -50,10 +50,17 @@ class Compiled {
   /// Safe from several threads at once.
   void run(const CallArguments& arguments);
 
+  Format src_format() const { return format_of(src_); }
+  Format dst_format() const { return format_of(dst_); }
+  Format addend_format = Format::float32;
   bool neuron_is_fused = false;  ///< otherwise the caller applies it, and the bias unless that is fused
   bool bias_is_fused = true;
 
  private:
+  static Format format_of(const dnnl::memory::desc& desc) {
+    return desc.get_data_type() == dnnl::memory::data_type::bf16 ? Format::bfloat16 : Format::float32;
+  }
+
   struct Context {
     dnnl::stream stream;
     dnnl::memory src, dst, scratchpad;

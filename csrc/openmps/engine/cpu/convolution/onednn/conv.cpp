@@ -23,7 +23,7 @@ bool sees_edges(const Geometry& g) { return g.h.before > 0 || g.w.before > 0 || 
 WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry& g, int threads) {
   const Window& w = call.window;
   const Neuron& f = *call.neuron;
-  return {kind | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
+  return {kind | (threads << 8) | (formats_key(call) << 32),
           call.src.n,
           g.h.count,
           g.w.count,
@@ -41,41 +41,41 @@ WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry
           key_bits(f.a),
           key_bits(f.b),
           key_bits(f.c),
-          neuron_is_per_channel(f) | (call.adds() ? adds_in_place(call) ? 2 : 4 : 0),
+          neuron_is_per_channel(f) |
+              (call.adds() ? adds_in_place(call, formats_of(call, call.reduced_precision)) ? 2 : 4 : 0),
           call.adds() ? static_cast<std::int64_t>(call.after->type) : 0,
           call.adds() ? key_bits(call.after->a) : 0,
           call.adds() ? key_bits(call.after->b) : 0,
           call.adds() ? key_bits(call.after->c) : 0};
 }
 
-std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, int threads) {
+std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, Formats formats, int threads) {
   const Window& w = call.window;
   const ThreadLimit limit(threads);
   Fusion fusion;
-  const auto dst = image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w);
-  const auto attributes = attributes_of(call, dst, true, fusion);
+  const auto attributes = attributes_of(call, true, formats, fusion);
   if (call.adds() && !fusion.sum) return nullptr;
   const dnnl::convolution_forward::primitive_desc pd(
       onednn_engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
-      image_desc(call.src.n, call.src.c, g.h.count, g.w.count), filter_desc(*call.weights), bias_desc(*call.weights),
-      dst, {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before},
-      {g.h.after, g.w.after}, attributes, true);
+      image_desc(call.src.n, call.src.c, g.h.count, g.w.count, formats.src), filter_desc(*call.weights, formats.src),
+      bias_desc(*call.weights), image_desc(call.dst, formats.dst), {w.stride_h, w.stride_w},
+      {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before}, {g.h.after, g.w.after}, attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
-  return compile<dnnl::convolution_forward>(pd, call, fusion, call.weights->groups > 1, false, threads);
+  return compile<dnnl::convolution_forward>(pd, call, formats, fusion, call.weights->groups > 1, false, threads);
 }
 
-std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, int threads) {
+std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, Formats formats, int threads) {
   const ConvWeights& weights = *call.weights;
   const ThreadLimit limit(threads);
   Fusion fusion;
-  const dnnl::memory::desc dst({call.dst.n, call.dst.c}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::nc);
-  const auto attributes = attributes_of(call, dst, true, fusion);
+  const auto attributes = attributes_of(call, true, formats, fusion);
   if (call.adds() && !fusion.sum) return nullptr;
-  const dnnl::inner_product_forward::primitive_desc pd(onednn_engine(), dnnl::prop_kind::forward_inference,
-                                                       image_desc(call.src.n, call.src.c, call.src.h, call.src.w),
-                                                       filter_desc(weights), bias_desc(weights), dst, attributes, true);
+  const dnnl::memory::desc dst({call.dst.n, call.dst.c}, data_type_of(formats.dst), dnnl::memory::format_tag::nc);
+  const dnnl::inner_product_forward::primitive_desc pd(
+      onednn_engine(), dnnl::prop_kind::forward_inference, image_desc(call.src, formats.src),
+      filter_desc(weights, formats.src), bias_desc(weights), dst, attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
-  return compile<dnnl::inner_product_forward>(pd, call, fusion, false, false, threads);
+  return compile<dnnl::inner_product_forward>(pd, call, formats, fusion, false, false, threads);
 }
 
 }  // namespace
@@ -91,7 +91,8 @@ const char* conv_inner_product(const ConvCall& call) {
   const int threads = threads_for(multiplications(call), kThreadGrain);
   const Geometry g = {{0, call.src.h, 0, 0}, {0, call.src.w, 0, 0}};
   const auto compiled = WeightsCache::of(*call.weights).find(key_of(1, call, g, threads), [&] {
-    return make_or_decline([&] { return make_inner_product(call, threads); });
+    return make_in_best_format(call,
+                               [&](const Formats& formats) { return make_inner_product(call, formats, threads); });
   });
   if (!compiled) return "oneDNN has only its reference for this";
   run_compiled(*compiled, call, call.src);
@@ -106,7 +107,8 @@ const char* conv_primitive(const ConvCall& call) {
   if (g.h.is_far(reach_h(w)) || g.w.is_far(reach_w(w))) return "some windows lie outside of the source";
   const int threads = threads_for(multiplications(call), kThreadGrain);
   const auto compiled = WeightsCache::of(*call.weights).find(key_of(0, call, g, threads), [&] {
-    return make_or_decline([&] { return make_convolution(call, g, threads); });
+    return make_in_best_format(call,
+                               [&](const Formats& formats) { return make_convolution(call, g, formats, threads); });
   });
   if (!compiled) return "oneDNN has only its reference for this";
   run_compiled(*compiled, call, call.src.region(g.h.first, g.w.first, g.h.count, g.w.count));

@@ -72,8 +72,8 @@ struct Forward {
   bool reduced_precision;
   int threads;
 
-  memory::desc src() const { return image_desc(images, inputs, h.count, w.count); }
-  memory::desc dst() const { return image_desc(images, outputs, height, width); }
+  memory::desc src() const { return image_desc(images, inputs, h.count, w.count, Format::float32); }
+  memory::desc dst() const { return image_desc(images, outputs, height, width, Format::float32); }
   memory::desc filter(memory::format_tag tag) const {
     const std::int64_t o = outputs / groups, i = inputs / groups;
     if (groups > 1) return memory::desc({groups, o, i, window.kernel_h, window.kernel_w}, kFloat, tag);

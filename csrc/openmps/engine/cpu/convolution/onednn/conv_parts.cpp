@@ -9,9 +9,35 @@ namespace openmps::cpu {
 namespace {
 
 using dnnl::memory;
-constexpr auto kFloat = memory::data_type::f32;
+
+/// Return the image if it is dense and has the format, otherwise a copy in `block`.
+Tensor dense(const Tensor& image, Format format, Scratch& block) {
+  if (image.format == format && image.is_dense()) return image;
+  ScratchTensor copied(image.n, image.h, image.w, image.c, format);
+  copy(image, copied.tensor);
+  block = std::move(copied.memory);
+  return copied.tensor;
+}
 
 }  // namespace
+
+Formats formats_of(const ConvCall& call, bool narrow) {
+  if (!narrow) return {};
+  const auto own = [](const Tensor& image) {
+    return image.format == Format::bfloat16 ? Format::bfloat16 : Format::float32;
+  };
+  return {Format::bfloat16, own(call.dst), own(call.addend)};
+}
+
+std::int64_t formats_key(const ConvCall& call) {
+  if (!call.reduced_precision) return 0;
+  const Formats formats = formats_of(call, true);
+  return 1 | (formats.dst == Format::bfloat16 ? 2 : 0) | (formats.addend == Format::bfloat16 ? 4 : 0);
+}
+
+memory::data_type data_type_of(Format format) {
+  return format == Format::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
 
 SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,
                            std::int64_t reach) {
@@ -32,23 +58,13 @@ SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64
 
 void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
   Scratch src_memory, dst_memory, addend_memory;
-  Tensor from = src, to = call.dst, addend = call.addend;
-  if (!from.is_dense_float()) {
-    ScratchTensor dense(src.n, src.h, src.w, src.c);
-    copy(src, dense.tensor);
-    from = dense.tensor;
-    src_memory = std::move(dense.memory);
-  }
-  if (!to.is_dense_float()) {
-    ScratchTensor dense(to.n, to.h, to.w, to.c);
-    to = dense.tensor;
-    dst_memory = std::move(dense.memory);
-  }
-  if (call.adds() && !addend.is_dense_float()) {
-    ScratchTensor dense(to.n, to.h, to.w, to.c);
-    copy(addend, dense.tensor);
-    addend = dense.tensor;
-    addend_memory = std::move(dense.memory);
+  const Tensor from = dense(src, compiled.src_format(), src_memory);
+  const Tensor addend = call.adds() ? dense(call.addend, compiled.addend_format, addend_memory) : Tensor();
+  Tensor to = call.dst;
+  if (to.format != compiled.dst_format() || !to.is_dense()) {
+    ScratchTensor result(to.n, to.h, to.w, to.c, compiled.dst_format());
+    to = result.tensor;
+    dst_memory = std::move(result.memory);
   }
   const Neuron& neuron = *call.neuron;
   compiled.run(
@@ -61,38 +77,41 @@ void run_compiled(Compiled& compiled, const ConvCall& call, const Tensor& src) {
   }
 }
 
-memory::desc filter_desc(const ConvWeights& k) {
+memory::desc filter_desc(const ConvWeights& k, Format format) {
   const std::int64_t g = k.groups, i = k.in_channels_per_group;
-  if (g > 1) return memory::desc({g, k.out_channels / g, i, k.kernel_h, k.kernel_w}, kFloat, memory::format_tag::any);
-  return memory::desc({k.out_channels, i, k.kernel_h, k.kernel_w}, kFloat, memory::format_tag::any);
+  if (g > 1)
+    return memory::desc({g, k.out_channels / g, i, k.kernel_h, k.kernel_w}, data_type_of(format),
+                        memory::format_tag::any);
+  return memory::desc({k.out_channels, i, k.kernel_h, k.kernel_w}, data_type_of(format), memory::format_tag::any);
 }
 
 memory::desc bias_desc(const ConvWeights& k) {
-  return k.bias.empty() ? memory::desc() : memory::desc({k.out_channels}, kFloat, memory::format_tag::a);
+  return k.bias.empty() ? memory::desc()
+                        : memory::desc({k.out_channels}, memory::data_type::f32, memory::format_tag::a);
 }
 
-memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w) {
-  return memory::desc({n, c, h, w}, kFloat, memory::format_tag::nhwc);
+memory::desc image_desc(std::int64_t n, std::int64_t c, std::int64_t h, std::int64_t w, Format format) {
+  return memory::desc({n, c, h, w}, data_type_of(format), memory::format_tag::nhwc);
 }
 
-dnnl::primitive_attr attributes_of(const ConvCall& call, const memory::desc& dst, bool fuse, Fusion& fusion) {
+dnnl::primitive_attr attributes_of(const ConvCall& call, bool fuse, Formats& formats, Fusion& fusion) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (call.reduced_precision) attributes.set_fpmath_mode(dnnl::fpmath_mode::bf16);
   dnnl::post_ops ops;
   fusion = {};
   fusion.bias = fuse;
   fusion.neuron = fuse && append_neuron(ops, *call.neuron);
+  if (!fusion.neuron) formats.dst = Format::float32;
   if (fusion.neuron) {
     if (neuron_is_per_channel(*call.neuron)) {
       fusion.slopes_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_WEIGHTS;
     }
     if (call.adds()) {
-      if (adds_in_place(call)) {
+      if (adds_in_place(call, formats)) {
         ops.append_sum();
       } else {
         fusion.addend_argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(ops.len()) | DNNL_ARG_SRC_1;
-        ops.append_binary(dnnl::algorithm::binary_add, dst);
+        ops.append_binary(dnnl::algorithm::binary_add, image_desc(call.dst, formats.addend));
       }
       fusion.sum = append_neuron(ops, *call.after);
     }

@@ -32,7 +32,7 @@ Axis map_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std
 WeightsCache::Key key_of(const TransposeCall& call, const Axis& h, const Axis& v, int threads) {
   const Window& w = call.window;
   const Neuron& f = *call.neuron;
-  return {2 | (threads << 8) | (std::int64_t{call.reduced_precision} << 32),
+  return {2 | (threads << 8) | (formats_key(call) << 32),
           call.src.n,
           h.count,
           v.count,
@@ -55,23 +55,23 @@ WeightsCache::Key key_of(const TransposeCall& call, const Axis& h, const Axis& v
 }
 
 std::shared_ptr<Compiled> make_deconvolution(const TransposeCall& call, const Axis& h, const Axis& v, bool fuse,
-                                             int threads) {
+                                             Formats formats, int threads) {
   const Window& w = call.window;
   const ThreadLimit limit(threads);
   Fusion fusion;
-  const auto dst = image_desc(call.dst.n, call.dst.c, call.dst.h, call.dst.w);
-  const auto attributes = attributes_of(call, dst, fuse, fusion);
+  const auto attributes = attributes_of(call, fuse, formats, fusion);
   const dnnl::deconvolution_forward::primitive_desc pd(
       onednn_engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::deconvolution_direct,
-      image_desc(call.src.n, call.src.c, h.count, v.count), filter_desc(*call.weights),
-      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(), dst, {w.stride_h, w.stride_w},
-      {w.dilation_h - 1, w.dilation_w - 1}, {h.before, v.before}, {h.after, v.after}, attributes, true);
+      image_desc(call.src.n, call.src.c, h.count, v.count, formats.src), filter_desc(*call.weights, formats.src),
+      fuse ? bias_desc(*call.weights) : dnnl::memory::desc(), image_desc(call.dst, formats.dst),
+      {w.stride_h, w.stride_w}, {w.dilation_h - 1, w.dilation_w - 1}, {h.before, v.before}, {h.after, v.after},
+      attributes, true);
   if (!pd || is_reference(pd)) return nullptr;
   if (const char* why_not = fuse ? transpose_fusion_declines(pd.impl_info_str()) : nullptr) {
     trace_dispatch("convolve_transpose", "primitive with bias and activation", why_not);
     return nullptr;
   }
-  return compile<dnnl::deconvolution_forward>(pd, call, fusion, call.weights->groups > 1, true, threads);
+  return compile<dnnl::deconvolution_forward>(pd, call, formats, fusion, call.weights->groups > 1, true, threads);
 }
 
 }  // namespace
@@ -95,8 +95,12 @@ const char* transpose_primitive(const TransposeCall& call) {
       call.src.n * h.count * v.count * w.kernel_h * w.kernel_w * call.dst.c * call.weights->in_channels_per_group;
   const int threads = threads_for(work, kThreadGrain);
   const auto compiled = WeightsCache::of(*call.weights).find(key_of(call, h, v, threads), [&] {
-    auto fused = make_or_decline([&] { return make_deconvolution(call, h, v, true, threads); });
-    return fused ? fused : make_or_decline([&] { return make_deconvolution(call, h, v, false, threads); });
+    const auto make = [&](bool fuse) {
+      return make_in_best_format(
+          call, [&](const Formats& formats) { return make_deconvolution(call, h, v, fuse, formats, threads); });
+    };
+    auto fused = make(true);
+    return fused ? fused : make(false);
   });
   if (!compiled) return "oneDNN has only its reference for this";
   run_compiled(*compiled, call, call.src.region(h.first, v.first, h.count, v.count));
