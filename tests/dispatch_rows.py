@@ -81,6 +81,17 @@ def normalizations() -> Iterator[tuple[str, Array]]:
         yield f"{name} gamma", state.grad_gamma
 
 
+def gates() -> Iterator[tuple[str, Array]]:
+    """Yield an image times its global average, which a plan makes of two reductions."""
+    for dtype in ("float32", "float16"):
+        graph = mpscnn.Graph()
+        x = graph.input("x", channels=24)
+        average = graph.add("ReduceColumnMean", graph.add("ReduceRowMean", x))
+        graph.output(graph.add("Multiply", x, average), "y")
+        image = np.random.default_rng(6).normal(size=(2, 5, 7, 24)).astype(dtype)
+        yield f"gates {dtype}", mpscnn.Network(graph, dtype=dtype)(image)
+
+
 def copies() -> Iterator[tuple[str, Array]]:
     x = np.arange(2 * 3 * 4 * 8, dtype=np.uint8).reshape(2, 3, 4, 8)
     yield "uint8 to float16", mpscnn.Slice()(x, dtype="float16")
@@ -107,7 +118,7 @@ def optimizers() -> Iterator[tuple[str, Array]]:
     yield "SGD", values.numpy("float32").copy()
 
 
-PARTS = (forward, gradients, pooling, reductions, normalizations, copies, losses, optimizers)
+PARTS = (forward, gradients, pooling, reductions, normalizations, gates, copies, losses, optimizers)
 
 
 def save(path: str) -> None:

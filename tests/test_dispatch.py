@@ -29,6 +29,8 @@ OF_PROGRAMS = {
     "grid_sample": "objc_mps_filters",
     "lanczos": "objc_mps_filters",
     "load_weights": "cpp_engine_values",
+    "moments_of_bfloats": "cpp_engine_plans",
+    "normalize_bfloats": "cpp_engine_plans",
     "pixel_copy": "objc_metal_commands",
     "product": "objc_mps_matrix_kernels",
     "random": "objc_mps_matrix_kernels",
@@ -162,6 +164,8 @@ def test_each_is_reached_by_a_program(name: str) -> None:
     program = ROOT / str(FOLDER) / OF_PROGRAMS[name]
     settings = os.environ | {"MPSCNN_TRACE": "dispatch"}
     done = subprocess.run([program], capture_output=True, text=True, timeout=600, env=settings, check=True)
+    if re.search(f": {name} declines: the processor", done.stderr):
+        pytest.skip("the processor lacks the instructions")
     assert name in set().union(*took(done.stderr).values())
 
 

@@ -25,7 +25,8 @@ FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 # The lists in docs/engine.md.
 IMPLEMENTATIONS = {
-    "convolve": "nothing_seen multiplier inner_product taps primitive materialized apart depthwise_loop loop",
+    "convolve": "nothing_seen multiplier inner_product taps depthwise_vectors primitive materialized apart"
+    " depthwise_loop loop",
     "convolve_transpose": "primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow primitive patches",
     "convolve_gradient, weights": "depthwise taps in_place primitive patches",
@@ -174,6 +175,8 @@ def test_every_cuda_kernel_has_a_family() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
+    if name.endswith("_vectors") and "avx512dq" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("the processor has no AVX-512")
     rows = [row for row in rows_of("engine_convolution") if is_small(row)]
     done = run(tmp_path / "rows", rows, MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]

@@ -446,13 +446,15 @@ class Narrowing final : public Declining {
 
 /// Lists of kernels, one after the other, and which of the results between them are narrow. Letters: c and C are
 /// convolutions, the second one allows reduced precision; A is like C, and adds the result before; m, a: max and average
-/// pooling; t: tanh; r: ReLU; p: padding with ones; g: a gradient, which needs float32.
+/// pooling; n: instance normalization; t: tanh; r: ReLU; p: padding with ones; g: a gradient, which needs float32.
 void test_narrowing() {
   constexpr i64 kSide = 16;
   Random random(17);
   const auto weights = random_weights(random, kSide, 1, 1, kSide, 1, true);
   const auto engine = std::make_shared<Narrowing>();
   const auto image = [&] { return cube(engine, kSide); };
+  const ChannelValues ones{Memory::lazy(engine, kSide * sizeof(float))};
+  std::fill_n(reinterpret_cast<float*>(ones.memory->data()), kSide, 1.0f);
   const auto make = [&](const std::string& letters, const ImageView& input, const ImageView& output) {
     std::vector<Command> commands;
     std::vector<ImageView> images = {input};
@@ -472,6 +474,7 @@ void test_narrowing() {
         case 't': add(NeuronProblem{src, dst, tanh}); break;
         case 'r': add(NeuronProblem{src, dst, relu}); break;
         case 'p': add(pad); break;
+        case 'n': add(NormalizeProblem{.src = {src}, .dst = dst, .gamma = ones, .beta = ones, .groups = kSide}); break;
         case 'g': add(NeuronGradientProblem{{src}, {src}, dst, tanh}); break;
         default: add(conv);
       }
@@ -498,6 +501,7 @@ void test_narrowing() {
       {"tmtC", "0010", "selected values of a result that is not rounded"},
       {"Cat", "100", "an average has digits of its own"},
       {"CaC", "110", "read by a convolution alone"},
+      {"CnC", "110", "the same"},
       {"Cpt", "100", "the padding may have digits of its own"},
       {"CgC", "000", "read by a gradient, which needs float32, and written by it"},
   };

@@ -23,6 +23,7 @@ Pair = tuple[int, int]
 Random = np.random.Generator
 
 EDGES = ("zero", "clamp")
+GATED = 0x100  # number of the first neuron that Apple does not have: x times sigmoid(x), x times hard_sigmoid(x)
 FORMATS = {"float32": np.float32, "float16": np.float16, "unorm8": np.uint8, "unorm16": np.uint16}
 
 
@@ -230,6 +231,8 @@ def parameters(f: Mapping[str, Any]) -> tuple[str, ArrayLike, float, float]:
 
 def activate(f: Mapping[str, Any], x: Array) -> Array:
     """Return f(x), channels last."""
+    if f["type"] >= GATED:
+        return x * activate({**f, "type": f["type"] - GATED + NUMBERS["sigmoid"]}, x)
     name, a, b, c = parameters(f)
     return neuron(name, x, a, b, c)
 

@@ -16,6 +16,7 @@ from oracle.MPSCNNPooling import maximum
 
 from .engine import (
     EDGES,
+    GATED,
     NUMBERS,
     Alias,
     Array,
@@ -238,6 +239,38 @@ def layers() -> Iterator[Row]:
             yield forward_row(rng, "Conv", f"{why}, {neuron}", src, weights, window, (to_h, to_w), neuron)
 
 
+# n, h, w, channels, kernel, stride, neuron
+IN_VECTORS = [
+    (1, 14, 14, 576, 3, 1, "relun"),
+    (1, 28, 28, 40, 5, 1, "swish"),
+    (2, 7, 7, 72, 5, 1, "hard_swish"),
+    (1, 56, 57, 24, 3, 2, "swish"),
+    (1, 15, 23, 120, 5, 2, "relu"),
+    (3, 5, 4, 16, 3, 1, "hard_swish"),
+    (1, 112, 112, 32, 3, 1, "none"),
+]
+
+
+def in_vectors() -> Iterator[Row]:
+    """Yield rows of depth-wise windows as networks have them, with results side by side in registers; and of products
+    whose activation may be a pass of its own."""
+    for index, (n, h, w, c, k, s, neuron) in enumerate(IN_VECTORS):
+        rng = np.random.default_rng(360000 + index)
+        weights = random_weights(rng, c, (k, k), 1, c, index % 2 == 0)
+        window = Window((k, k), (s, s), start=(-(k // 2),) * 2)
+        f = gated(neuron) if neuron.endswith("swish") else without_slope(neuron)
+        size = ((h - 1) // s + 1, (w - 1) // s + 1)
+        yield forward_row(rng, "Conv", f"in vectors {index}", floats(rng, (n, h, w, c)), weights, window, size, f)
+        if neuron.endswith("swish"):
+            weights = random_weights(rng, 48, (1, 1), c, 1, True)
+            src = floats(rng, (n, h, w, c), -30, 30)
+            yield forward_row(rng, "Conv", f"gated {index}", src, weights, Window(), (h, w), f, formats="float16")
+
+
+def gated(name: str) -> dict[str, Any]:
+    return {"type": GATED + ("swish", "hard_swish").index(name), "a": 0.25, "b": 0.375, "c": 0.0}
+
+
 def depthwise() -> Iterator[Row]:
     """Yield rows, and rows of their gradients, whose channels and columns are computed several at a time."""
     for neuron in ("none", "relun"):
@@ -260,6 +293,8 @@ def depthwise() -> Iterator[Row]:
         weights = random_weights(rng, c, (k, k), 1, c, chance(rng, 2))
         formats = "float16" if dtype == "float16" else ""
         neuron = pick(rng, NEURONS)
+        if seed % 3 == 0:
+            neuron = without_slope(pick(rng, ("none", "relu", "relun")))
         yield forward_row(rng, "Conv", f"depth-wise {seed}", src, weights, window, size, neuron, formats=formats)
         is_part = chance(rng, 3)
         yield gradient_row(
@@ -1122,6 +1157,7 @@ def large_transposes() -> Iterator[Row]:
 def rows() -> Iterator[Row]:
     for part in (
         depthwise,
+        in_vectors,
         products,
         windows,
         few_inputs,

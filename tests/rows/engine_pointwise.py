@@ -180,6 +180,28 @@ def binary_row(seed: int) -> Row:
     return row("Binary", f"{name} {seed}", fields, {"dst": (value, error)}, pick(rng, RESULTS))
 
 
+def gates() -> Iterator[Row]:
+    """Yield products of images and one pixel of each, in either order."""
+    for seed, c in enumerate((1, 8, 16, 24, 37, 144, 672, 1152)):
+        rng = np.random.default_rng(770000 + seed)
+        n, h, w = whole(rng, 1, 3), whole(rng, 1, 15), whole(rng, 1, 15)
+        place = (whole(rng, 0, 1), whole(rng, 0, 2))
+        image_of = Operand(floats(rng, (n, h + 2, w + 1, c)), start=(2, 1))
+        gate = Operand(floats(rng, (n, 2, 3, c)), start=place, repeat=(True, True, False))
+        a, b = (gate, image_of) if seed % 2 else (image_of, gate)
+        function: dict[str, Any] = {"operation": 2}
+        scales, bias, low, high = (1.0, 1.0), 0.0, None, None
+        if seed >= 4:
+            scales, bias, low, high = (0.5, -1.5), 0.25, -0.5, 0.75
+            function |= {"scale0": scales[0], "scale1": scales[1], "bias": bias, "min": low, "max": high}
+        x, y = a.seen(h, w, c), b.seen(h, w, c)
+        value = arithmetic("Multiply", x, y, scales, bias, low, high)
+        error = 5 * 2.0**-24 * magnitude("Multiply", x, y, scales, bias)
+        yield row(
+            "Binary", f"gates {c}", {"src0": a, "src1": b, "function": function}, {"dst": (value, error)}, "float16"
+        )
+
+
 def masks() -> Iterator[Row]:
     """Masks are 1 where the value is within the bounds."""
     for seed in range(20):
@@ -454,7 +476,7 @@ def rows() -> Iterator[Row]:
     yield from map(binary_row, range(240))
     yield from map(comparison_row, range(120))
     yield from map(in_place_row, range(36))
-    for part in (masks, quotients, masked_infinity):
+    for part in (gates, masks, quotients, masked_infinity):
         yield from part()
     yield from map(binary_gradient_row, range(240))
     yield from map(masked_sum_row, range(60))

@@ -53,6 +53,9 @@ class CpuEngine final : public Engine {
     return true;
   }
   void synchronize() override {}
+  using Engine::fuses;
+  bool fuses(const NormalizeProblem&) const override { return true; }
+  bool sums_pixels() const override { return true; }
   bool narrows() const override { return cpu::multiplies_bfloat16(); }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }

@@ -12,7 +12,7 @@ namespace {
 constexpr Implementation<ConvCall> kConvolutions[] = {
     {"nothing_seen", conv_nothing_seen},           {"multiplier", conv_multiplier},
     {"inner_product", conv_inner_product},         {"taps", conv_by_taps},
-    {"primitive", conv_primitive},
+    {"depthwise_vectors", conv_depthwise_vectors}, {"primitive", conv_primitive},
     {"materialized", conv_materialized},           {"apart", conv_apart},
     {"depthwise_loop", conv_depthwise_loop},       {"loop", conv_loop},
 };
@@ -24,6 +24,13 @@ constexpr Implementation<TransposeCall> kTransposes[] = {
 };
 const ImplementationNames kTransposesNames(kTransposes);
 
+/// Return whether products may be of bfloat16. Depth-wise windows gain nothing by it, unless the source is stored so.
+bool reduces_precision(const ConvProblem& problem) {
+  const bool is_depthwise = problem.weights->in_channels_per_group == 1 && problem.weights->groups > 1;
+  return problem.reduced_precision && multiplies_bfloat16() &&
+         (!is_depthwise || problem.src.format == Format::bfloat16);
+}
+
 }  // namespace
 
 void run_convolution(const ConvCall& call) { run_first("convolve", kConvolutions, call); }
@@ -31,7 +38,7 @@ void run_convolution(const ConvCall& call) { run_first("convolve", kConvolutions
 void run(const ConvProblem& problem) {
   const std::int64_t r = problem.subpixel;
   ConvCall call = {tensor_of(problem.src), tensor_of(problem.dst), problem.weights.get(),
-                   problem.window,         &problem.neuron,        problem.reduced_precision && multiplies_bfloat16()};
+                   problem.window,         &problem.neuron,        reduces_precision(problem)};
   if (problem.addend.memory) {
     call.addend = tensor_of(problem.addend);
     call.after = &problem.after;

@@ -47,6 +47,8 @@ const char* conv_multiplier(const ConvCall& call);
 const char* conv_inner_product(const ConvCall& call);
 /// One matrix product per tap, over the pixels that it reads: for windows with many out-of-bounds taps.
 const char* conv_by_taps(const ConvCall& call);
+/// Depth-wise windows of 3 x 3 and 5 x 5, with AVX-512.
+const char* conv_depthwise_vectors(const ConvCall& call);
 const char* conv_primitive(const ConvCall& call);
 const char* conv_materialized(const ConvCall& call);
 const char* conv_apart(const ConvCall& call);

@@ -10,6 +10,7 @@
 #endif
 
 #include "engine/cpu/normalization/normalization_parts.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
@@ -134,6 +135,51 @@ bool has_f16c() {
 }
 #endif
 
+#if defined(__x86_64__)
+/// scale_pixels() for bfloat16, and the activation.
+MPSCNN_AVX512 void scale_bfloats(const std::uint16_t* from, std::int64_t from_step, std::uint16_t* to,
+                                 std::int64_t to_step, std::int64_t pixels, std::int64_t channels, const float* mean,
+                                 const float* scale, const float* shift, const Activation& activation) {
+  const Activation f = activation;
+  for (std::int64_t x = 0; x < pixels; ++x, from += from_step, to += to_step) {
+    for (std::int64_t k = 0; k < channels; k += 16) {
+      const auto lanes = static_cast<__mmask16>(channels - k >= 16 ? 0xffff : (1 << (channels - k)) - 1);
+      const __m512 distance = _mm512_sub_ps(load(lanes, from + k), _mm512_maskz_loadu_ps(lanes, mean + k));
+      const __m512 value =
+          _mm512_fmadd_ps(distance, _mm512_maskz_loadu_ps(lanes, scale + k), _mm512_maskz_loadu_ps(lanes, shift + k));
+      store(lanes, to + k, activate(f, value));
+    }
+  }
+}
+/// add_pixels() for bfloat16 of pixels without gaps.
+MPSCNN_AVX512 void add_bfloats(const std::uint16_t* first, std::int64_t pixels, std::int64_t channels,
+                               const float* pivot, double* sums, double* squares) {
+  constexpr std::int64_t kAsFloats = 8;
+  for (std::int64_t k = 0; k < channels; k += 16) {
+    const auto lanes = static_cast<__mmask16>(channels - k >= 16 ? 0xffff : (1 << (channels - k)) - 1);
+    const auto low = static_cast<__mmask8>(lanes), high = static_cast<__mmask8>(lanes >> 8);
+    const __m512 p = _mm512_maskz_loadu_ps(lanes, pivot + k);
+    __m512d totals[4] = {_mm512_maskz_loadu_pd(low, sums + k), _mm512_maskz_loadu_pd(high, sums + k + 8),
+                         _mm512_maskz_loadu_pd(low, squares + k), _mm512_maskz_loadu_pd(high, squares + k + 8)};
+    const std::uint16_t* pixel = first + k;
+    for (std::int64_t x = 0; x < pixels;) {
+      __m512 a = _mm512_setzero_ps(), b = a;
+      for (const std::int64_t end = std::min(pixels, x + kAsFloats); x < end; ++x, pixel += channels) {
+        const __m512 distance = _mm512_sub_ps(load(lanes, pixel), p);
+        a = _mm512_add_ps(a, distance);
+        b = _mm512_fmadd_ps(distance, distance, b);
+      }
+      totals[0] = _mm512_add_pd(totals[0], _mm512_cvtps_pd(_mm512_castps512_ps256(a)));
+      totals[1] = _mm512_add_pd(totals[1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(a, 1)));
+      totals[2] = _mm512_add_pd(totals[2], _mm512_cvtps_pd(_mm512_castps512_ps256(b)));
+      totals[3] = _mm512_add_pd(totals[3], _mm512_cvtps_pd(_mm512_extractf32x8_ps(b, 1)));
+    }
+    _mm512_mask_storeu_pd(sums + k, low, totals[0]), _mm512_mask_storeu_pd(sums + k + 8, high, totals[1]);
+    _mm512_mask_storeu_pd(squares + k, low, totals[2]), _mm512_mask_storeu_pd(squares + k + 8, high, totals[3]);
+  }
+}
+#endif
+
 /// scale_pixels() for halves; negative results become 0 if `is_rectified`.
 template <bool is_rectified>
 void scale_halves(const std::uint16_t* from, std::uint16_t* to, std::int64_t pixels, std::int64_t channels,
@@ -253,6 +299,23 @@ const char* moments_of_halves(const MomentsCall& call) {
 #endif
 }
 
+const char* moments_of_bfloats(const MomentsCall& call) {
+#if defined(__x86_64__)
+  const Tensor& src = call.src;
+  if (src.format != Format::bfloat16) return "the source is not bfloat16";
+  if (src.w != 1 && src.w_stride != src.c) return "pixels are not adjacent";
+  if (!has_avx512()) return "the processor has no AVX-512";
+  for_pixels<std::uint16_t>(
+      call, true,
+      [c = src.c](const std::uint16_t* from, std::int64_t, std::int64_t pixels, const float* pivot, double* sums,
+                  double* squares) { add_bfloats(from, pixels, c, pivot, sums, squares); });
+  return nullptr;
+#else
+  static_cast<void>(call);
+  return "not for this processor";
+#endif
+}
+
 const char* moments_through_floats(const MomentsCall& call) {
   for_pixels<float>(call, false, [](const float*, std::int64_t, std::int64_t, const float*, double*, double*) {});
   return nullptr;
@@ -261,6 +324,7 @@ const char* moments_through_floats(const MomentsCall& call) {
 constexpr Implementation<MomentsCall> kMoments[] = {
     {"moments_of_floats", moments_of_floats},
     {"moments_of_halves", moments_of_halves},
+    {"moments_of_bfloats", moments_of_bfloats},
     {"moments_through_floats", moments_through_floats},
 };
 const ImplementationNames kMomentsNames(kMoments);
@@ -325,6 +389,27 @@ void apply_to_halves(const NormalizeProblem& problem, std::int64_t first, std::i
                  std::int64_t pixels) { coefficients.apply(from[0], to, pixels, one_set ? 0 : pixel / image, scale); });
 }
 
+#if defined(__x86_64__)
+void apply_to_bfloats(const NormalizeProblem& problem, std::int64_t first, std::int64_t count,
+                      const Coefficients& coefficients) {
+  const Operand& operand = problem.src;
+  const Tensor src = tensor_of(operand.view.images(first, count)), dst = tensor_of(problem.dst.images(first, count));
+  const bool one_set = are_one_set(coefficients);
+  const std::int64_t of_image = static_cast<std::int64_t>(coefficients.repeats) * dst.c;
+  const Activation activation = *activation_of(problem.neuron);
+  parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t n = row / dst.h, y = row % dst.h, set = one_set ? 0 : n * of_image;
+      const std::byte* const from = src.at(n, operand.start_h + y, operand.start_w);
+      scale_bfloats(reinterpret_cast<const std::uint16_t*>(from), src.w_stride,
+                    reinterpret_cast<std::uint16_t*>(dst.at(n, y)), dst.w_stride, dst.w, dst.c,
+                    coefficients.mean.data() + set, coefficients.scale.data() + set, coefficients.shift.data() + set,
+                    activation);
+    }
+  });
+}
+#endif
+
 void normalize_with_given(const NormalizeProblem& problem, Apply apply) {
   Coefficients coefficients(1, problem.dst.c);
   const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
@@ -376,6 +461,22 @@ const char* normalize_halves(const NormalizeProblem& problem) {
   return nullptr;
 }
 
+const char* normalize_bfloats(const NormalizeProblem& problem) {
+#if defined(__x86_64__)
+  if (problem.dst.format != Format::bfloat16) return "the result is not bfloat16";
+  if (!has_avx512_bfloat16()) return "the processor does not convert bfloat16";
+  if (!activation_of(problem.neuron)) return "a neuron without vectors";
+  const OperandSource source(problem.src);
+  if (source.tensor.format != Format::bfloat16) return "the source is not bfloat16";
+  if (!source.covers(tensor_of(problem.dst))) return "pixels outside of the source";
+  normalize(problem, apply_to_bfloats);
+  return nullptr;
+#else
+  static_cast<void>(problem);
+  return "not for this processor";
+#endif
+}
+
 const char* normalize_floats(const NormalizeProblem& problem) {
   normalize(problem, apply_to_floats);
   return nullptr;
@@ -383,6 +484,7 @@ const char* normalize_floats(const NormalizeProblem& problem) {
 
 constexpr Implementation<NormalizeProblem> kNormalizations[] = {
     {"normalize_halves", normalize_halves},
+    {"normalize_bfloats", normalize_bfloats},
     {"normalize_floats", normalize_floats},
 };
 const ImplementationNames kNormalizationNames(kNormalizations);

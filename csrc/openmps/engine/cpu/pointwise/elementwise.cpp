@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
@@ -168,6 +170,45 @@ const char* neuron_of_floats(const NeuronCall& call) {
   return nullptr;
 }
 
+#if defined(__x86_64__)
+template <class From, class To>
+MPSCNN_AVX512 void activate_values(const Activation& activation, const From* from, To* to, std::int64_t count) {
+  const Activation f = activation;
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) store(0xffff, to + i, activate(f, load(0xffff, from + i)));
+  const auto rest = static_cast<__mmask16>((1 << (count - i)) - 1);
+  if (rest) store(rest, to + i, activate(f, load(rest, from + i)));
+}
+#endif
+
+const char* neuron_in_vectors(const NeuronCall& call) {
+#if defined(__x86_64__)
+  if (!has_avx512()) return "the processor has no AVX-512";
+  if (call.bias) return "a bias";
+  const std::optional<Activation> activation = activation_of(call.neuron);
+  if (!activation) return "a neuron without vectors";
+  const auto run = [&]<class From, class To>(From, To) {
+    for_runs(call.src, call.dst, [&](const std::byte* s, std::byte* d, std::int64_t count) {
+      activate_values(*activation, reinterpret_cast<const From*>(s), reinterpret_cast<To*>(d), count);
+    });
+  };
+  const bool is_float = call.src.format == Format::float32, to_float = call.dst.format == Format::float32;
+  const bool to_bfloat = call.dst.format == Format::bfloat16 && has_avx512_bfloat16();
+  if (is_float && to_float)
+    run(float{}, float{});
+  else if (is_float && to_bfloat)
+    run(float{}, std::uint16_t{});
+  else if (call.src.format == Format::bfloat16 && to_bfloat)
+    run(std::uint16_t{}, std::uint16_t{});
+  else
+    return "other formats than float32 and bfloat16";
+  return nullptr;
+#else
+  static_cast<void>(call);
+  return "not for this processor";
+#endif
+}
+
 /// Through a small buffer of whole pixels; pixels with more channels than it holds need a larger one per thread.
 const char* neuron_through_floats(const NeuronCall& call) {
   const Tensor &src = call.src, &dst = call.dst;
@@ -195,6 +236,7 @@ const char* neuron_through_floats(const NeuronCall& call) {
 }
 
 constexpr Implementation<NeuronCall> kNeurons[] = {
+    {"neuron_in_vectors", neuron_in_vectors},
     {"neuron_of_floats", neuron_of_floats},
     {"neuron_through_floats", neuron_through_floats},
 };

@@ -8,6 +8,7 @@
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/taps.hpp"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr std::int64_t kGrain = 64 * 1024;  // min taps per thread
 constexpr std::int64_t kBlock = 32;         // channels whose results stay in registers
+constexpr std::int64_t kHalfBlock = kBlock / 2;
 // Min columns and channels of a window for which longer runs of memory pay.
 constexpr std::int64_t kManyColumns = 6, kWideBlock = 64;
 
@@ -55,18 +57,35 @@ MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, cons
     MPSCNN_STORE(result + c, a_nan ? nan : a);
     MPSCNN_STORE(result + c + 16, b_nan ? nan : b);
   }
-  for (; c < channels; ++c) {
-    float a = initial;
-    bool is_nan = false;
+  for (; c + kHalfBlock <= channels; c += kHalfBlock) {
+    Floats a = initial - Floats{};
+    Flags a_nan{};
     for (std::int64_t j = 0; j < row_count; ++j) {
       for (std::int64_t i = 0; i < column_count; ++i) {
-        const float x = rows[j][columns[i] + c];
+        const Floats x = MPSCNN_LOAD(rows[j] + columns[i] + c);
         a = x > a ? x : a;
-        is_nan |= x != x;
+        a_nan |= x != x;
       }
     }
-    result[c] = is_nan ? NAN : a;
+    MPSCNN_STORE(result + c, a_nan ? NAN - Floats{} : a);
   }
+  if (c == channels) return;
+  const std::int64_t rest = channels - c;
+  float a[kHalfBlock];
+  std::int32_t is_nan[kHalfBlock] = {};
+  std::fill_n(a, rest, initial);
+  for (std::int64_t j = 0; j < row_count; ++j) {
+    for (std::int64_t i = 0; i < column_count; ++i) {
+      const float* const pixel = rows[j] + columns[i] + c;
+#pragma omp simd
+      for (std::int64_t k = 0; k < rest; ++k) {
+        const float x = pixel[k];
+        a[k] = x > a[k] ? x : a[k];
+        is_nan[k] |= x != x;
+      }
+    }
+  }
+  for (std::int64_t k = 0; k < rest; ++k) result[c + k] = is_nan[k] ? NAN : a[k];
 }
 
 /// Mean of one window, for channels from `first` on. Each row is summed first: the error then grows with the extents of
@@ -192,7 +211,7 @@ void pool(const PoolProblem& problem, bool wide) {
   std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(threads, 1)),
                                {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
                                 std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
-                                std::vector<float>(static_cast<std::size_t>(direct ? 0 : c))});
+                                std::vector<float>(static_cast<std::size_t>(direct ? 0 : dst.w * c))});
 
   parallel_ranges(rows_of_work * parts, threads, [&](std::int64_t begin, std::int64_t end) {
     Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
@@ -215,7 +234,7 @@ void pool(const PoolProblem& problem, bool wide) {
         my.columns.fill(horizontal, w.dilation_w, src.w, clamp);
         for (auto& at : my.columns.at) at *= step;
         const auto column_count = static_cast<std::int64_t>(my.columns.at.size());
-        float* const result = direct ? dst.floats(n, y, x) + c0 : my.result.data();
+        float* const result = direct ? dst.floats(n, y, x) + c0 : my.result.data() + x * c;
         switch (problem.type) {
           case PoolType::max: {
             const bool outside = vertical.before + vertical.after + horizontal.before + horizontal.after > 0;
@@ -241,8 +260,8 @@ void pool(const PoolProblem& problem, bool wide) {
                     my.columns.times.data(), column_count, result, channels);
             break;
         }
-        if (!direct) row_from_float(result, dst.at(n, y, x), dst.format, c);
       }
+      if (!direct) store_pixels(my.result.data(), dst.at(n, y), dst, dst.w);
     }
   });
 }

@@ -458,7 +458,7 @@ constexpr Implementation<ReduceProblem> kChannelReductions[] = {
 const ImplementationNames kChannelReductionNames(kChannelReductions);
 
 /// Sum the rows, and then their sums.
-void sum_pixels(const ReduceProblem& problem) {
+const char* pixel_sums_by_axes(const ReduceProblem& problem) {
   ImageView sums = problem.src;
   sums.offset = 0;
   sums.format = Format::float32;
@@ -471,12 +471,19 @@ void sum_pixels(const ReduceProblem& problem) {
   columns.axis = ReduceAxis::column, columns.src = sums;
   run(rows);
   run(columns);
+  return nullptr;
 }
+
+constexpr Implementation<ReduceProblem> kPixelSums[] = {
+    {"pixel_sums_in_vectors", pixel_sums_in_vectors},
+    {"pixel_sums_by_axes", pixel_sums_by_axes},
+};
+const ImplementationNames kPixelSumsNames(kPixelSums);
 
 }  // namespace
 
 void run(const ReduceProblem& problem) {
-  if (problem.axis == ReduceAxis::pixels) return sum_pixels(problem);
+  if (problem.axis == ReduceAxis::pixels) return run_first("reduce, all pixels", kPixelSums, problem);
   problem.axis == ReduceAxis::channels ? run_first("reduce, channels", kChannelReductions, problem)
                                        : run_first("reduce, pixels", kPixelReductions, problem);
 }

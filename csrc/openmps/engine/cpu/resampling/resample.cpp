@@ -2,6 +2,7 @@
 #include "engine/cpu/resampling/resample.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "engine/shared/float_rows.hpp"
@@ -167,6 +168,58 @@ void resample(const ResampleProblem& problem, bool by_value) {
   });
 }
 
+/// Copy `count` pixels of `bytes` bytes, one after the other, from their places in a row.
+template <std::int64_t bytes>
+void copy_pixels(const std::byte* row, const std::int64_t* places, std::int64_t count, std::byte* dst) {
+  for (std::int64_t x = 0; x < count; ++x, dst += bytes) std::memcpy(dst, row + places[x], bytes);
+}
+void copy_pixels(const std::byte* row, const std::int64_t* places, std::int64_t count, std::int64_t bytes,
+                 std::byte* dst) {
+  switch (bytes) {
+    case 32: return copy_pixels<32>(row, places, count, dst);
+    case 64: return copy_pixels<64>(row, places, count, dst);
+    case 128: return copy_pixels<128>(row, places, count, dst);
+    case 256: return copy_pixels<256>(row, places, count, dst);
+    default:
+      for (std::int64_t x = 0; x < count; ++x, dst += bytes)
+        std::memcpy(dst, row + places[x], static_cast<std::size_t>(bytes));
+  }
+}
+
+const char* resample_copies(const ResampleProblem& problem) {
+  if (problem.type != ResampleType::nearest) return "pixels are interpolated";
+  if (problem.src.format != problem.dst.format) return "formats differ";
+  const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
+  if (dst.w > 1 && dst.w_stride != dst.c) return "pixels of the result are not adjacent";
+  const auto size = static_cast<std::int64_t>(size_of(src.format));
+  const std::int64_t regions = static_cast<std::int64_t>(problem.regions.size()), bytes = dst.c * size;
+  std::vector<std::vector<std::int64_t>> places(problem.regions.size());  // of the columns, in bytes
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (std::int64_t x = 0; x < dst.w; ++x) {
+      const SampleTaps taps = sample_taps(problem.regions[i].w, x, src.w, problem.type, problem.edge);
+      if (taps.first < 0) return "pixels outside of the source are zero";
+      places[i].push_back(taps.first * src.w_stride * size);
+    }
+  }
+  const auto row_of = [&](std::int64_t region, std::int64_t y) {
+    return sample_taps(problem.regions[static_cast<std::size_t>(region)].h, y, src.h, problem.type, problem.edge).first;
+  };
+  for (std::int64_t region = 0; region < regions; ++region)
+    for (std::int64_t y = 0; y < dst.h; ++y)
+      if (row_of(region, y) < 0) return "pixels outside of the source are zero";
+  parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = begin; task < end; ++task) {
+      const std::int64_t n = task / dst.h, y = task % dst.h, region = n % regions, row = row_of(region, y);
+      std::byte* const to = dst.at(n, y);
+      if (task > begin && y > 0 && row == row_of(region, y - 1))
+        std::memcpy(to, dst.at(n, y - 1), static_cast<std::size_t>(dst.w * bytes));
+      else
+        copy_pixels(src.at(n / regions, row), places[static_cast<std::size_t>(region)].data(), dst.w, bytes, to);
+    }
+  });
+  return nullptr;
+}
+
 const char* resample_few_channels(const ResampleProblem& problem) {
   if (problem.dst.c >= kFew) return "many channels";
   resample(problem, true);
@@ -179,6 +232,7 @@ const char* resample_many_channels(const ResampleProblem& problem) {
 }
 
 constexpr Implementation<ResampleProblem> kResamplings[] = {
+    {"resample_copies", resample_copies},
     {"resample_few_channels", resample_few_channels},
     {"resample_many_channels", resample_many_channels},
 };
