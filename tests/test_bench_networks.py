@@ -96,8 +96,8 @@ def test_results_that_differ_are_not_timed(networks: Any, monkeypatch: pytest.Mo
 
     export = networks._onnx
 
-    def other(module: Any) -> bytes:
-        model = onnx.load(io.BytesIO(export(module)))
+    def other(module: Any, shape: tuple[int, int, int]) -> bytes:
+        model = onnx.load(io.BytesIO(export(module, shape)))
         for tensor in model.graph.initializer:
             array = onnx.numpy_helper.to_array(tensor)
             tensor.CopyFrom(onnx.numpy_helper.from_array(array * np.float32(1.01), tensor.name))

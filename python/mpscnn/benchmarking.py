@@ -330,14 +330,15 @@ def compare(
     *,
     absent: Mapping[str, str] | None = None,
     progress: Callable[[float], object] | None = None,
+    reduced_tolerance: float = REDUCED_TOLERANCE,
 ) -> Comparison:
     """Compare the results of the contestants, then time them; return a `Comparison`.
 
     Raises
     ------
     ResultsDifferError
-        Results differ from the first contestant's by more than 1e-3 of their max magnitude, or 1e-1 if either computes
-        in reduced precision.
+        Results differ from the first contestant's by more than 1e-3 of their max magnitude, or `reduced_tolerance`
+        (1e-1) if either computes in reduced precision.
     """
     players = list(contestants)
     first = players[0]
@@ -346,7 +347,7 @@ def compare(
     for player in players:
         difference = _difference(results[first.name], results[player.name])
         exact = player.precision == first.precision == "float32"
-        tolerance = TOLERANCE if exact else REDUCED_TOLERANCE
+        tolerance = TOLERANCE if exact else reduced_tolerance
         if not difference <= tolerance:
             raise ResultsDifferError(
                 f"{case}, batch {batch}: results of {player.name} differ from those of {first.name} by {difference:.1e}"
