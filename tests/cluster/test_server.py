@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 import os
 import re
@@ -16,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,82 +23,10 @@ import pytest
 import mpscnn
 
 from .conftest import classifier, of_two_inputs
+from .servers import HEADER, SLOW, Answer, Server, image, serving
 
 for package in ("uvicorn", "httptools", "starlette", "prometheus_client", "typer", "rich"):
     pytest.importorskip(package)
-
-HEADER = "Inference-Header-Content-Length"
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: Any
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass
-class Server:
-    process: subprocess.Popen[str]
-    port: int
-
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-            answer = connection.getresponse()
-            return Answer(answer.status, answer.headers, answer.read())
-
-    def infer(self, document: Any, binary: bytes = b"", name: str = "net", **headers: str) -> Answer:
-        text = document if isinstance(document, bytes) else json.dumps(document).encode()
-        if binary:
-            headers.setdefault(HEADER.replace("-", "_"), str(len(text)))
-        return self.request("POST", f"/v2/models/{name}/infer", text + binary, **headers)
-
-    def raw(self, data: bytes) -> bytes:
-        """Send bytes, end the sending, and return all that comes back."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
-            received = b""
-            with contextlib.suppress(ConnectionResetError):
-                while part := connection.recv(65536):
-                    received += part
-            return received
-
-    def metric(self, name: str) -> float:
-        text = self.request("GET", "/metrics").body.decode()
-        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}(\{{| )", line))
-
-    @property
-    def resident(self) -> int:
-        """Resident memory in bytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGESIZE")
-
-
-@contextlib.contextmanager
-def serving(path: Path, *options: object, program: str = "", **environment: str) -> Iterator[Server]:
-    """Run the command; `program` runs before it, in its process."""
-    arguments = ["mpscnn", "serve", str(path), "--port", "0", *map(str, options)]
-    code = f"import sys; sys.argv = {arguments!r}\n{program}\nfrom mpscnn.cli import main\nsys.exit(main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        found = re.fullmatch(r"serving (\S+) on http://127\.0\.0\.1:(\d+)\n", line)
-        assert found, line + process.stderr.read()
-        yield Server(process, int(found[2]))
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +44,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def net() -> mpscnn.Network:
     return classifier()
-
-
-def image(rows: int = 1, height: int = 5, width: int = 6, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).random((rows, 3, height, width), np.float32)
 
 
 def as_json(x: np.ndarray, datatype: str = "FP32", **more: Any) -> dict[str, Any]:
@@ -381,16 +302,6 @@ def test_random_changes_of_a_request(server: Server) -> None:
 
 
 # ---- load
-
-# Computes each batch for at least 0.1 s, on the device's own time.
-SLOW = """
-import asyncio, mpscnn.serving as serving
-compute = serving.NetworkModel.compute
-async def slow(self, arrays):
-    await asyncio.sleep(0.1)
-    return await compute(self, arrays)
-serving.NetworkModel.compute = slow
-"""
 
 
 def ask_at_once(server: Server, count: int) -> list[Answer]:

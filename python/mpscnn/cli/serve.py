@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn serve: answer requests of the Open Inference Protocol over HTTP."""
+"""mpscnn serve: answer requests of the Open Inference Protocol over HTTP and gRPC."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -19,6 +20,10 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 is a free one.")] = 8080,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port of gRPC; default: no gRPC.", show_default=False),
+    ] = None,
     max_batch: Annotated[int, typer.Option(min=1, help="Rows that are computed together.")] = 8,
     max_delay: Annotated[
         float, typer.Option(min=0, metavar="MS", help="Time that a request waits for others, in milliseconds.")
@@ -45,10 +50,11 @@ def serve(
     device: options.Device = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Serve a model over HTTP with the Open Inference Protocol, until SIGTERM or Ctrl-C."""
+    """Serve a model over HTTP and gRPC with the Open Inference Protocol, until SIGTERM or Ctrl-C."""
     from ..serving import Limits, NetworkModel, serve
     from ..threads import set_num_threads
 
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else a line on stderr for each refused call
     if threads is not None:
         set_num_threads(threads)
     loaded = load(
@@ -66,9 +72,10 @@ def serve(
         name=chosen,
         host=host,
         port=port,
+        grpc_port=grpc_port,
         max_batch=max_batch,
         max_delay=max_delay / 1000,
         max_queue=max_queue,
         limits=Limits(body=int(max_body * 1e6), pending=int(max_pending * 1e6), pixels=max_pixels),
-        started=lambda address: say(f"serving {chosen} on {address}"),
+        started=lambda *urls: say(f"serving {chosen} on {' and '.join(urls)}"),
     )

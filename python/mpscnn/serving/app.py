@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP application: endpoints of the Open Inference Protocol, limits, and metrics for Prometheus."""
+"""The HTTP application: endpoints of the Open Inference Protocol, and of Prometheus."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .._core import __version__
 from ..errors import MissingPackageError
-from .batching import Batcher, BusyError
+from .batching import BusyError
 from .models import Model, Tensor
 from .protocol import RequestError, read_request, write_response
+from .service import EXTENSIONS, VERSION, Held, Limits, Service
 
 try:
-    import prometheus_client
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
@@ -32,74 +31,12 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-VERSION = "1"  # of the model: a server has one
-_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
+class _Endpoints:
+    """The endpoints of a service."""
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of requests.
-
-    Attributes
-    ----------
-    body : int, bytes
-        Of one request.
-    json : int, bytes
-        Of its JSON part, which is parsed without a pause.
-    pending : int, bytes
-        Of the bodies of all requests that are received or wait, and of answers that are sent; further requests are
-        answered with 503.
-    pixels : int
-        Of one input: rows x height x width.
-    seconds : float
-        To receive a body, and to send an answer.
-    """
-
-    body: int = 64 << 20
-    json: int = 16 << 20
-    pending: int = 256 << 20
-    pixels: int = 1 << 24
-    seconds: float = 30.0
-
-
-class _Metrics:
-    def __init__(self, batcher: Callable[[], int], pending: Callable[[], int]) -> None:
-        self.registry = registry = prometheus_client.CollectorRegistry()
-        histogram, counter, gauge = prometheus_client.Histogram, prometheus_client.Counter, prometheus_client.Gauge
-        self.requests = counter("mpscnn_requests", "Answered requests by HTTP status", ["status"], registry=registry)
-        self.rows = counter("mpscnn_rows", "Computed rows", registry=registry)
-        sizes = (1, 2, 4, 8, 16, 32, 64, 128)
-        self.batch = histogram("mpscnn_batch_rows", "Rows of a batch", buckets=sizes, registry=registry)
-        self.queue = histogram(
-            "mpscnn_queue_seconds", "Time that a request waited for its batch", buckets=_SECONDS, registry=registry
-        )
-        self.compute = histogram("mpscnn_compute_seconds", "Time of a batch", buckets=_SECONDS, registry=registry)
-        self.request = histogram(
-            "mpscnn_request_seconds",
-            "Time from the last byte of a request to its answer",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        gauge("mpscnn_queue_requests", "Requests that wait", registry=registry).set_function(batcher)
-        gauge("mpscnn_pending_bytes", "Bodies of requests in memory", registry=registry).set_function(pending)
-
-    def observe_batch(self, rows: int, waited: list[float], seconds: float) -> None:
-        self.rows.inc(rows)
-        self.batch.observe(rows)
-        self.compute.observe(seconds)
-        for one in waited:
-            self.queue.observe(one)
-
-
-class _Server:
-    """State and endpoints of the application."""
-
-    def __init__(self, model: Model, name: str, batching: dict[str, Any], limits: Limits) -> None:
-        self.model, self.name, self.limits = model, name, limits
-        self.pending = 0  # bytes
-        self.stops = False
-        self.metrics = _Metrics(lambda: self.batcher.waiting, lambda: self.pending)
-        self.batcher = Batcher(model, **batching, observe=self.metrics.observe_batch)
+    def __init__(self, service: Service) -> None:
+        self.service, self.limits = service, service.limits
 
     # ---- health and metadata
 
@@ -108,10 +45,10 @@ class _Server:
 
     async def ready(self, request: Request) -> Response:
         self.check_name(request)
-        return JSONResponse({"ready": not self.stops}, 503 if self.stops else 200)
+        return JSONResponse({"ready": not self.service.stops}, 503 if self.service.stops else 200)
 
     async def server_metadata(self, request: Request) -> Response:
-        return JSONResponse({"name": "mpscnn", "version": __version__, "extensions": ["binary_tensor_data"]})
+        return JSONResponse({"name": "mpscnn", "version": __version__, "extensions": EXTENSIONS})
 
     async def model_metadata(self, request: Request) -> Response:
         self.check_name(request)
@@ -121,57 +58,48 @@ class _Server:
 
         return JSONResponse(
             {
-                "name": self.name,
+                "name": self.service.name,
                 "versions": [VERSION],
                 "platform": "mpscnn",
-                "inputs": tensors(self.model.inputs),
-                "outputs": tensors(self.model.outputs),
+                "inputs": tensors(self.service.model.inputs),
+                "outputs": tensors(self.service.model.outputs),
             }
         )
 
     async def show_metrics(self, request: Request) -> Response:
-        return PlainTextResponse(
-            prometheus_client.generate_latest(self.metrics.registry), media_type="text/plain; version=0.0.4"
-        )
+        return PlainTextResponse(self.service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     def check_name(self, request: Request) -> None:
         """Raise RequestError unless the path names this model and version, or none."""
-        name, version = request.path_params.get("name", self.name), request.path_params.get("version", VERSION)
-        if name != self.name:
-            raise RequestError(f'there is no model "{name:.200}"; there is "{self.name}".', 404)
-        if version != VERSION:
-            raise RequestError(f'there is no version "{version:.200}" of "{name}"; there is "{VERSION}".', 404)
+        path = request.path_params
+        self.service.check_name(path.get("name", self.service.name), path.get("version", VERSION))
 
     # ---- inference
 
     async def infer(self, request: Request) -> Response:
         self.check_name(request)
-        self.batcher.check_free()
-        held = _Held(self)
+        self.service.batcher.check_free()
+        held = Held(self.service)
         try:
             body = await self.body(request, held)
             start = time.perf_counter()
             parsed = read_request(
                 body,
                 request.headers.get("inference-header-content-length"),
-                self.model.inputs,
-                self.model.outputs,
+                self.service.model.inputs,
+                self.service.model.outputs,
                 max_json=self.limits.json,
                 max_pixels=self.limits.pixels,
             )
-            try:
-                self.model.check(parsed.arrays)
-            except (ValueError, TypeError) as error:
-                raise RequestError(str(error)) from error
-            results = await self.batcher(parsed.arrays)
-            parts, headers = write_response(self.name, VERSION, parsed, results)
+            results = await self.service.infer(parsed.arrays)
+            parts, headers = write_response(self.service.name, VERSION, parsed, results)
         except BaseException:
             held.free()
             raise
-        self.metrics.request.observe(time.perf_counter() - start)
+        self.service.metrics.request.observe(time.perf_counter() - start)
         return _Answer(parts, headers, held)
 
-    async def body(self, request: Request, held: _Held) -> memoryview:
+    async def body(self, request: Request, held: Held) -> memoryview:
         """Receive the body within the limits."""
         if encoding := request.headers.get("content-encoding"):
             raise RequestError(f'Content-Encoding ("{encoding:.40}") is not supported.', 415)
@@ -201,30 +129,10 @@ class _Server:
             raise RequestError(f"the body has more bytes than the maximum ({self.limits.body}).", 413)
 
 
-class _Held:
-    """The bytes that a request holds of Limits.pending."""
-
-    def __init__(self, server: _Server) -> None:
-        self.server, self.bytes = server, 0
-
-    def take(self, size: int) -> None:
-        if self.server.pending + size > self.server.limits.pending:
-            raise BusyError(f"the bodies of requests take {self.server.pending} bytes, near the maximum.")
-        self.change(self.bytes + size)
-
-    def change(self, size: int) -> None:
-        """Hold so many bytes from now on."""
-        self.server.pending += size - self.bytes
-        self.bytes = size
-
-    def free(self) -> None:
-        self.change(0)
-
-
 class _Answer(Response):
     """Results, whose bytes count as pending until the client has received them."""
 
-    def __init__(self, parts: list[Any], headers: dict[str, str], held: _Held) -> None:
+    def __init__(self, parts: list[Any], headers: dict[str, str], held: Held) -> None:
         size = sum(map(len, parts))
         super().__init__(headers={**headers, "content-length": str(size)})
         self.parts, self.held = parts, held
@@ -240,7 +148,7 @@ class _Answer(Response):
         try:
             # A client that does not read loses its connection: uvicorn closes it if the answer is not complete.
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(send_all(), self.held.server.limits.seconds)
+                await asyncio.wait_for(send_all(), self.held.service.limits.seconds)
         finally:
             self.held.free()
 
@@ -269,7 +177,7 @@ def make_app(
     Returns
     -------
     starlette.applications.Starlette
-        ``app.state.server.stops = True`` makes it not ready.
+        ``app.state.service.stops = True`` makes it not ready.
 
     Raises
     ------
@@ -277,12 +185,18 @@ def make_app(
         "max_batch (0) is less than the minimum (1)."
     """
     batching = {"max_batch": max_batch, "max_delay": max_delay, "max_queue": max_queue}
-    server = _Server(model, name, batching, limits or Limits())
+    return app_of(Service(model, name, batching, limits or Limits()))
+
+
+def app_of(service: Service) -> Starlette:
+    """Return the application of a service."""
+    endpoints = _Endpoints(service)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        await server.batcher.close()
+        with contextlib.suppress(asyncio.CancelledError):  # a second signal: the process ends at once
+            await service.batcher.close()
 
     def counted(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         async def call(request: Request) -> Response:
@@ -296,7 +210,7 @@ def make_app(
                 response = Response(status_code=400)  # no one reads it
             except Exception as error:
                 response = JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500)
-            server.metrics.requests.labels(response.status_code).inc()
+            service.metrics.requests.labels("http", response.status_code).inc()
             return response
 
         return call
@@ -307,14 +221,14 @@ def make_app(
 
     of_model = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
     routes = [
-        Route("/v2", counted(server.server_metadata)),
-        Route("/v2/health/live", counted(server.live)),
-        Route("/v2/health/ready", counted(server.ready)),
-        Route("/metrics", server.show_metrics),
-        *(Route(path, counted(server.model_metadata)) for path in of_model),
-        *(Route(f"{path}/ready", counted(server.ready)) for path in of_model),
-        *(Route(f"{path}/infer", counted(server.infer), methods=["POST"]) for path in of_model),
+        Route("/v2", counted(endpoints.server_metadata)),
+        Route("/v2/health/live", counted(endpoints.live)),
+        Route("/v2/health/ready", counted(endpoints.ready)),
+        Route("/metrics", endpoints.show_metrics),
+        *(Route(path, counted(endpoints.model_metadata)) for path in of_model),
+        *(Route(f"{path}/ready", counted(endpoints.ready)) for path in of_model),
+        *(Route(f"{path}/infer", counted(endpoints.infer), methods=["POST"]) for path in of_model),
     ]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: http_error})
-    app.state.server = server
+    app.state.service = service
     return app

@@ -105,7 +105,11 @@ class Batcher:
         if self._loop is None:
             self._loop = asyncio.create_task(self._run())
         self._changed.set()
-        return await request.future
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            self._changed.set()  # its place in the queue is free
+            raise
 
     def check_free(self) -> None:
         """Raise BusyError if the queue is full."""
@@ -118,10 +122,10 @@ class Batcher:
         while self._waiting or self._running:
             self._changed.set()
             await asyncio.sleep(0.001)
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
-            self._loop = None
+        loop, self._loop = self._loop, None  # a request that arrives now makes another one
+        if loop is not None:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
 
     async def _run(self) -> None:
         while True:

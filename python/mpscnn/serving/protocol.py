@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests and responses of the Open Inference Protocol over HTTP, with its extension for binary tensors.
 
+`read_inputs` and `read_outputs` also check those of gRPC.
+
 [github.com/kserve/open-inference-protocol, specification/protocol/inference_rest.md; the extension is described in
 NVIDIA's Triton Inference Server, docs/protocol/extension_binary_data.md]
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +66,45 @@ def read_request(
     document = _json(bytes(view[:length]))
     binary = view[length:]
     offset = 0
+
+    def data(entry: dict[str, Any], where: str, datatype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        nonlocal offset
+        size = _parameter(entry, "binary_data_size", where)
+        if size is None:
+            return _numbers(entry.get("data"), where, DTYPES[datatype], shape)
+        if "data" in entry:
+            raise RequestError(f"{where} has both data and binary_data_size.")
+        expected = math.prod(shape) * DTYPES[datatype].itemsize
+        if isinstance(size, bool) or not isinstance(size, int) or size != expected:
+            raise RequestError(
+                f"{where}: binary_data_size ({_shown(size)}) is not {expected}, of its shape and datatype."
+            )
+        if offset + size > len(binary):
+            raise RequestError(f"{where}: the body ends before its data, {len(binary) - offset} of {size} bytes.")
+        array = np.frombuffer(binary[offset : offset + size], DTYPES[datatype]).reshape(shape)
+        offset += size
+        return array
+
+    arrays = read_inputs(document, inputs, data, max_pixels)
+    if offset != len(binary):
+        raise RequestError(f"{len(binary) - offset} bytes follow the last tensor.")
+    given = document.get("id")
+    if given is not None and not isinstance(given, str):
+        raise RequestError(f"id ({type(given).__name__}) is not a string.")
+    return Request(given, arrays, read_outputs(document, outputs))
+
+
+def read_inputs(
+    document: dict[str, Any],
+    inputs: Mapping[str, Tensor],
+    data: Callable[[dict[str, Any], str, str, tuple[int, ...]], NDArray[Any]],
+    max_pixels: int,
+) -> dict[str, NDArray[Any]]:
+    """Return an array for each input, in their order.
+
+    ``data(entry, where, datatype, shape)`` returns the array of an entry, or raises RequestError with a sentence that
+    starts with ``where``.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     for i, entry in enumerate(_list(document, "inputs")):
         where = f"inputs[{i}]"
@@ -76,34 +117,14 @@ def read_request(
         datatype = _text(entry, "datatype", where)
         if datatype not in DTYPES:
             raise RequestError(f'{where}: datatype ("{datatype:.{_MAX_NAME}}") is not one of {", ".join(DTYPES)}.')
-        shape = _shape(entry, where, inputs[name], max_pixels)
-        size = _parameter(entry, "binary_data_size", where)
-        if size is None:
-            arrays[name] = _numbers(entry.get("data"), where, DTYPES[datatype], shape)
-            continue
-        if "data" in entry:
-            raise RequestError(f"{where} has both data and binary_data_size.")
-        expected = math.prod(shape) * DTYPES[datatype].itemsize
-        if isinstance(size, bool) or not isinstance(size, int) or size != expected:
-            raise RequestError(
-                f"{where}: binary_data_size ({_shown(size)}) is not {expected}, of its shape and datatype."
-            )
-        if offset + size > len(binary):
-            raise RequestError(f"{where}: the body ends before its data, {len(binary) - offset} of {size} bytes.")
-        arrays[name] = np.frombuffer(binary[offset : offset + size], DTYPES[datatype]).reshape(shape)
-        offset += size
-    if offset != len(binary):
-        raise RequestError(f"{len(binary) - offset} bytes follow the last tensor.")
+        arrays[name] = data(entry, where, datatype, _shape(entry, where, inputs[name], max_pixels))
     missing = [name for name in inputs if name not in arrays]
     if missing:
         raise RequestError(f"no data is given for {', '.join(missing)}.")
     rows = {len(array) for array in arrays.values()}
     if len(rows) != 1:
         raise RequestError(f"the inputs have different numbers of rows ({', '.join(map(str, sorted(rows)))}).")
-    given = document.get("id")
-    if given is not None and not isinstance(given, str):
-        raise RequestError(f"id ({type(given).__name__}) is not a string.")
-    return Request(given, {name: arrays[name] for name in inputs}, _outputs(document, outputs))
+    return {name: arrays[name] for name in inputs}
 
 
 def write_response(
@@ -173,8 +194,10 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 def _list(document: dict[str, Any], key: str) -> list[Any]:
     value = document.get(key)
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         raise RequestError(f"{key} ({_kind(value)}) is not a list of tensors.")
+    if not value:
+        raise RequestError(f"{key} is empty.")
     return value
 
 
@@ -227,9 +250,7 @@ def _numbers(data: Any, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]
     if array.size != math.prod(shape) or array.shape not in ((array.size,), shape):
         raise RequestError(f"{where}: data has the shape {array.shape}, not {shape}.")
     if dtype.kind == "u":
-        most = np.iinfo(dtype).max
-        if array.dtype.kind == "f" or (array.size and (array.min() < 0 or array.max() > most)):
-            raise RequestError(f"{where}: data has values that are not integers from 0 to {most}.")
+        check_integers(array, where, dtype)
     with np.errstate(over="ignore"):
         converted = array.astype(dtype).reshape(shape)
     if dtype.kind == "f" and not np.isfinite(converted).all():
@@ -237,7 +258,14 @@ def _numbers(data: Any, where: str, dtype: np.dtype[Any], shape: tuple[int, ...]
     return converted
 
 
-def _outputs(document: dict[str, Any], outputs: Mapping[str, Tensor]) -> dict[str, bool]:
+def check_integers(array: NDArray[Any], where: str, dtype: np.dtype[Any]) -> None:
+    """Raise RequestError unless all values are integers that the unsigned type can represent."""
+    most = np.iinfo(dtype).max
+    if array.dtype.kind == "f" or (array.size and (array.min() < 0 or array.max() > most)):
+        raise RequestError(f"{where}: data has values that are not integers from 0 to {most}.")
+
+
+def read_outputs(document: dict[str, Any], outputs: Mapping[str, Tensor]) -> dict[str, bool]:
     """Return whether each requested output is binary, in order."""
     by_default = bool(_flag(_parameter(document, "binary_data_output", "the request"), "binary_data_output"))
     if document.get("outputs") is None:

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that serves one model: uvicorn, with a graceful stop."""
+"""A process that serves one model over HTTP (uvicorn) and gRPC, with a graceful stop."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
 
 from ..errors import MissingPackageError
-from .app import Limits, make_app
+from .app import app_of
 from .models import Model
+from .service import Limits, Service, netloc
 
 
 def serve(
@@ -19,13 +21,14 @@ def serve(
     name: str = "model",
     host: str = "127.0.0.1",
     port: int = 8080,
+    grpc_port: int | None = None,
     max_batch: int = 8,
     max_delay: float = 0.002,
     max_queue: int = 64,
     limits: Limits | None = None,
     max_connections: int = 1024,
     stop_seconds: float = 30.0,
-    started: Callable[[str], object] | None = None,
+    started: Callable[..., object] | None = None,
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then answer the requests that were accepted and return.
 
@@ -35,18 +38,20 @@ def serve(
     name, max_batch, max_delay, max_queue, limits
         As in `make_app`.
     host, port : str and int
-        Address; port 0 is a free one.
+        Address of HTTP; port 0 is a free one.
+    grpc_port : int, optional
+        Port of gRPC on the same host; None is no gRPC.
     max_connections : int
-        Further connections are answered with 503.
+        Further connections are answered with 503, and further calls of gRPC with RESOURCE_EXHAUSTED.
     stop_seconds : float
         Time for the answers after the signal.
     started : callable, optional
-        Called with the server's URL once it accepts connections.
+        Called with the server's URL once it accepts connections; with `grpc_port`, also with ``grpc://host:port``.
 
     Raises
     ------
     mpscnn.MissingPackageError
-        uvicorn, starlette or prometheus_client is not installed.
+        uvicorn, starlette or prometheus_client is not installed, or grpcio or protobuf with `grpc_port`.
     OSError
         The address cannot be used.
     """
@@ -57,12 +62,41 @@ def serve(
             "The server", "uvicorn", ("uvicorn", "httptools", "starlette", "prometheus_client")
         ) from error
 
-    app = make_app(model, name=name, max_batch=max_batch, max_delay=max_delay, max_queue=max_queue, limits=limits)
+    if grpc_port is not None:
+        from .rpc import RpcServer
+
+    batching = {"max_batch": max_batch, "max_delay": max_delay, "max_queue": max_queue}
+    service = Service(model, name, batching, limits or Limits())
+    app = app_of(service)
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            urls = ["http://" + netloc(*listening.getsockname()[:2])]
+            if grpc_port is not None:
+                self.rpc = RpcServer(service, max_connections)
+                urls.append("grpc://" + netloc(host, await self.rpc.start(host, grpc_port)))
+            await super().startup(sockets)
+            if started is not None:
+                started(*urls)
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            app.state.server.stops = True  # type: ignore[attr-defined]
+            service.stops = True
             super().handle_exit(sig, frame)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if grpc_port is None:
+                await super().shutdown(sockets)
+                return
+            http = asyncio.create_task(super().shutdown(sockets))
+            ends = [http, asyncio.create_task(self.rpc.stop(stop_seconds))]
+            while not (all(end.done() for end in ends) or self.force_exit):
+                await asyncio.wait(ends, timeout=0.1)
+            if self.force_exit:  # a second signal
+                http.cancel()
+                await self.rpc.stop(None)
+            await asyncio.gather(*ends, return_exceptions=self.force_exit)
+            if not self.force_exit:
+                await service.batcher.close()  # again: calls may have come after the end of HTTP
 
     config = uvicorn.Config(
         app,
@@ -78,8 +112,6 @@ def serve(
     )
     server = Server(config)
     with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
-        if started is not None:
-            started("http://{}:{}".format(*listening.getsockname()[:2]))
         # uvicorn raises a signal again after its end, for the handler that it found.
         before = signal.signal(signal.SIGTERM, lambda *_: None)
         try:

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Open Inference Protocol over gRPC: a server beside that of HTTP, with the same event loop and service."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .._core import __version__
+from ..errors import MissingPackageError
+from .batching import BusyError
+from .models import Tensor
+from .protocol import RequestError
+from .rpc_messages import MESSAGES, SERVICE, parse, read_infer, split_request, write_infer
+from .service import EXTENSIONS, VERSION, Held, Service, netloc
+
+try:
+    import grpc
+except ModuleNotFoundError as error:
+    raise MissingPackageError("gRPC", "grpcio", ("grpcio", "protobuf")) from error
+
+# gRPC's status for that of HTTP. Not RESOURCE_EXHAUSTED for 413: clients repeat such requests.
+_STATUS = {
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+
+_RECEIVING_SECONDS = 1.0  # that a call waits for the memory of its message
+_MAX_DETAILS = 1000  # characters: clients refuse headers of more than 8 KB
+
+
+class RpcServer:
+    """A gRPC server of a service.
+
+    Methods are declared as streams, which are the same on the wire. So the queue is checked before a message is
+    received, and the bytes of an answer count as pending until the client has received it.
+
+    Parameters
+    ----------
+    service : Service
+    max_calls : int
+        Further calls at the same time are answered with RESOURCE_EXHAUSTED.
+    """
+
+    def __init__(self, service: Service, max_calls: int) -> None:
+        self.service = service
+        limits, seconds = service.limits, round(1000 * service.limits.seconds)
+        # The size of a message is known only after it was received. So its memory is reserved.
+        self._receiving = asyncio.Semaphore(max(1, limits.pending // limits.body))
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=max_calls,
+            options=[
+                ("grpc.max_receive_message_length", min(limits.body, 2**31 - 1)),
+                ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message may have any size
+                ("grpc.so_reuseport", 0),  # an address in use is an error
+                # Calls of a client that does not answer pings end.
+                ("grpc.keepalive_time_ms", seconds),
+                ("grpc.keepalive_timeout_ms", seconds),
+                ("grpc.http2.ping_timeout_ms", seconds),
+            ],
+        )
+        calls = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": self._model_metadata,
+            "ModelInfer": self._infer,
+        }
+        handlers = {name: self._handler(call) for name, call in calls.items()}
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+
+    async def start(self, host: str, port: int) -> int:
+        """Accept connections; return the port.
+
+        Raises
+        ------
+        OSError
+            The address cannot be used.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, port), family=family) as tried:  # gRPC does not say why it cannot
+            port = tried.getsockname()[1]
+        address = netloc(host, port)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"gRPC cannot use the address {address}.") from error
+        await self._server.start()
+        return port
+
+    async def stop(self, seconds: float | None) -> None:
+        """Accept no further calls, and return after the last has ended; cancel them after so many seconds."""
+        await self._server.stop(seconds)
+
+    # ---- calls
+
+    def _handler(self, call: Callable[[Any, Held], Awaitable[None]]) -> Any:
+        """Return a handler that counts calls, and answers exceptions with their status."""
+
+        async def handle(_messages: Any, context: Any) -> None:
+            held = Held(self.service)
+            context.add_done_callback(lambda _: held.free())
+            status, details = grpc.StatusCode.OK, ""
+            trailing: tuple[tuple[str, str], ...] = ()
+            try:
+                await call(context, held)
+            except RequestError as error:
+                status, details = _STATUS.get(error.status, grpc.StatusCode.INVALID_ARGUMENT), str(error)
+            except BusyError as error:
+                status, details = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+                trailing = (("grpc-retry-pushback-ms", str(1000 * error.retry_after)),)
+            except asyncio.CancelledError:  # by the client, its deadline, or the end of its connection
+                status = grpc.StatusCode.CANCELLED
+                raise
+            except Exception as error:
+                status, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+            finally:
+                self.service.metrics.requests.labels("grpc", status.name).inc()
+            if status is not grpc.StatusCode.OK:
+                await context.abort(status, details[:_MAX_DETAILS], trailing)
+
+        return grpc.stream_stream_rpc_method_handler(handle)
+
+    async def _receive(self, context: Any, held: Held) -> bytes:
+        """Receive the only message of a call."""
+        seconds = self.service.limits.seconds
+        try:
+            await asyncio.wait_for(self._receiving.acquire(), _RECEIVING_SECONDS)
+        except asyncio.TimeoutError:
+            raise BusyError("other messages are received, near the maximum of bytes.") from None
+        try:
+            data = await asyncio.wait_for(context.read(), seconds)
+            if not isinstance(data, bytes):  # EOF
+                raise RequestError("the call has no message.")
+            held.take(len(data))
+        except asyncio.TimeoutError:
+            raise RequestError(f"the message was not received within {seconds:g} s.", 408) from None
+        finally:
+            self._receiving.release()
+        return data
+
+    async def _send(self, context: Any, held: Held, data: bytes) -> None:
+        """Send the answer; its bytes are held until the client has received them."""
+        held.change(len(data))
+        try:
+            await context.write(data)
+        except Exception as error:  # the connection has ended; gRPC has several exceptions for that
+            raise asyncio.CancelledError from error
+
+    async def _infer(self, context: Any, held: Held) -> None:
+        service = self.service
+        if service.stops:
+            raise RequestError("the server stops.", 503)
+        service.batcher.check_free()
+        data = await self._receive(context, held)
+        start = time.perf_counter()
+        split = split_request(data, service.limits.json)
+        service.check_name(split.message.model_name, split.message.model_version or VERSION)
+        parsed = read_infer(split, service.model.inputs, service.model.outputs, max_pixels=service.limits.pixels)
+        results = await service.infer(parsed.arrays)
+        answer = b"".join(write_infer(service.name, VERSION, parsed, results))
+        service.metrics.request.observe(time.perf_counter() - start)
+        await self._send(context, held, answer)
+
+    # ---- health and metadata
+
+    # The requests of a server's methods are empty: they are answered without being received, also under overload.
+
+    async def _live(self, context: Any, held: Held) -> None:
+        await self._answer(context, held, "ServerLive", live=True)
+
+    async def _ready(self, context: Any, held: Held) -> None:
+        await self._answer(context, held, "ServerReady", ready=not self.service.stops)
+
+    async def _server_metadata(self, context: Any, held: Held) -> None:
+        await self._answer(context, held, "ServerMetadata", name="mpscnn", version=__version__, extensions=EXTENSIONS)
+
+    async def _model_ready(self, context: Any, held: Held) -> None:
+        await self._check_model(context, held, "ModelReady")
+        await self._answer(context, held, "ModelReady", ready=not self.service.stops)
+
+    async def _model_metadata(self, context: Any, held: Held) -> None:
+        await self._check_model(context, held, "ModelMetadata")
+
+        def tensors(of: dict[str, Tensor]) -> list[dict[str, Any]]:
+            return [{"name": one.name, "datatype": one.datatype, "shape": one.shape} for one in of.values()]
+
+        await self._answer(
+            context,
+            held,
+            "ModelMetadata",
+            name=self.service.name,
+            versions=[VERSION],
+            platform="mpscnn",
+            inputs=tensors(self.service.model.inputs),
+            outputs=tensors(self.service.model.outputs),
+        )
+
+    async def _check_model(self, context: Any, held: Held, method: str) -> None:
+        request = parse(f"{method}Request", await self._receive(context, held))
+        self.service.check_name(request.name, request.version or VERSION)
+
+    async def _answer(self, context: Any, held: Held, method: str, **fields: Any) -> None:
+        await self._send(context, held, MESSAGES[f"{method}Response"](**fields).SerializeToString())

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`mpscnn serve` in a process of its own, for the tests of HTTP and gRPC."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HEADER = "Inference-Header-Content-Length"
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    process: subprocess.Popen[str]
+    port: int
+    grpc_port: int = 0
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+
+    def infer(self, document: Any, binary: bytes = b"", name: str = "net", **headers: str) -> Answer:
+        text = document if isinstance(document, bytes) else json.dumps(document).encode()
+        if binary:
+            headers.setdefault(HEADER.replace("-", "_"), str(len(text)))
+        return self.request("POST", f"/v2/models/{name}/infer", text + binary, **headers)
+
+    def raw(self, data: bytes) -> bytes:
+        """Send bytes, end the sending, and return all that comes back."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            received = b""
+            with contextlib.suppress(ConnectionResetError):
+                while part := connection.recv(65536):
+                    received += part
+            return received
+
+    def metric(self, name: str) -> float:
+        text = self.request("GET", "/metrics").body.decode()
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(rf"{name}(\{{| )", line))
+
+    @property
+    def resident(self) -> int:
+        """Resident memory in bytes."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGESIZE")
+
+
+@contextlib.contextmanager
+def serving(path: Path, *options: object, program: str = "", **environment: str) -> Iterator[Server]:
+    """Run the command; `program` runs before it, in its process."""
+    arguments = ["mpscnn", "serve", str(path), "--port", "0", *map(str, options)]
+    code = f"import sys; sys.argv = {arguments!r}\n{program}\nfrom mpscnn.cli import main\nsys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        address = r"127\.0\.0\.1:(\d+)"
+        found = re.fullmatch(rf"serving \S+ on http://{address}(?: and grpc://{address})?\n", line)
+        assert found, line + process.stderr.read()
+        yield Server(process, int(found[1]), int(found[2] or 0))
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def image(rows: int = 1, height: int = 5, width: int = 6, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random((rows, 3, height, width), np.float32)
+
+
+# Computes each batch for at least 0.1 s, on the device's own time.
+SLOW = """
+import asyncio, mpscnn.serving as serving
+compute = serving.NetworkModel.compute
+async def slow(self, arrays):
+    await asyncio.sleep(0.1)
+    return await compute(self, arrays)
+serving.NetworkModel.compute = slow
+"""
