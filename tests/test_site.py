@@ -138,3 +138,7 @@ def test_every_public_name_is_in_the_reference(pages: dict[Path, Page]) -> None:
     names = set().union(*(page.names for path, page in pages.items() if path.parent.name == "reference"))
     missing = {name for name in mpscnn.__all__ if not {f"mpscnn.{name}"} & names}
     assert missing - {"__version__", "importing"} == set()
+    serving = (ROOT / "python" / "mpscnn" / "serving" / "__init__.py").read_text()
+    public = re.findall(r'"(\w+)"', serving.partition("__all__")[2])
+    assert len(public) > 5
+    assert {name for name in public if f"mpscnn.serving.{name}" not in names} == set()

@@ -78,6 +78,7 @@ _LAZY = {
     "nodes": "",
     "plotting": "",
     "profiling": "",
+    "serving": "",
     "stream": "",
     "training": "",
     "verify": "",

@@ -29,7 +29,13 @@ class Tensor:
 
 
 class Model(Protocol):
-    """What the server needs of a model; `NetworkModel` is that of a `Network`."""
+    """Interface of a model for the server. `NetworkModel` implements it for a `Network`.
+
+    Attributes
+    ----------
+    inputs, outputs : dict of Tensor
+        By name.
+    """
 
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
