@@ -11,7 +11,11 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,3 +111,55 @@ async def slow(self, arrays):
     return await compute(self, arrays)
 serving.NetworkModel.compute = slow
 """
+
+
+@dataclass
+class Soak:
+    seconds: float
+    answers: Counter[str]
+    resident: list[int]  # bytes, at equal intervals
+
+    def check(self) -> None:
+        """Print the figures; fail if an answer was wrong or memory has grown."""
+        memory = ", ".join(f"{one / 1e6:.1f}" for one in self.resident)
+        print(f"{self.answers.total()} in {self.seconds:g} s: {dict(self.answers)}; MB: {memory}")
+        wrong = [answer for answer in self.answers if answer.startswith("wrong")]
+        assert not wrong, wrong[:5]
+        assert self.answers["right"] > 10
+        assert self.answers["refused"] > 10
+        assert self.resident[-1] - self.resident[0] < 20e6
+        assert threading.active_count() < 50
+
+
+def random_image(rng: np.random.Generator) -> np.ndarray:
+    return image(int(rng.integers(1, 5)), int(rng.integers(3, 40)), 32, seed=int(rng.integers(100)))
+
+
+def soak(server: Server, ask: Callable[[np.random.Generator], str]) -> Soak:
+    """Ask from 8 threads for MPSCNN_SOAK_SECONDS, 3 by default, after a shorter time without measurements.
+
+    `ask` sends a request and returns the kind of the answer: "right", "refused", "busy", or what is wrong with it.
+    """
+    seconds = float(os.environ.get("MPSCNN_SOAK_SECONDS", "3"))
+    answers = Counter[str]()
+
+    def work(thread: int) -> None:
+        rng = np.random.default_rng([thread, int(end)])
+        while time.monotonic() < end:
+            answer = ask(rng)
+            with lock:
+                answers[answer] += 1
+
+    lock = threading.Lock()
+    resident = []
+    with ThreadPoolExecutor(8) as pool:
+        # Plans, pools and kept memory are made.
+        end = time.monotonic() + max(min(seconds, 3), seconds / 10)
+        list(pool.map(work, range(8)))
+        answers.clear()
+        resident.append(server.resident)
+        for _ in range(10):
+            end = time.monotonic() + seconds / 10
+            list(pool.map(work, range(8)))
+            resident.append(server.resident)
+    return Soak(seconds, answers, resident)

@@ -22,7 +22,7 @@ import mpscnn
 
 from . import test_server as http
 from .conftest import classifier, of_two_inputs
-from .servers import SLOW, Server, image, serving
+from .servers import SLOW, Server, image, random_image, serving, soak
 
 for package in ("uvicorn", "httptools", "starlette", "prometheus_client", "typer", "rich", "google.protobuf"):
     pytest.importorskip(package)
@@ -522,8 +522,13 @@ def test_graceful_stop(model: Path, net: mpscnn.Network, sent: signal.Signals) -
         with connected(server.grpc_port) as other:
             assert other.error(as_raw(X), timeout=10)[0] == "UNAVAILABLE"
         assert refused[0] == "UNAVAILABLE"
+        answered = 0
         for one, call in zip(x, calls, strict=True):
+            if call.code() is grpc.StatusCode.UNAVAILABLE:  # it arrived after the signal
+                continue
             np.testing.assert_allclose(arrays_of(call.result())["scores"], net(one), rtol=1e-4)
+            answered += 1
+        assert answered >= 12
         assert server.process.wait(10) == (0 if sent == signal.SIGTERM else 130)
 
 
@@ -549,6 +554,79 @@ def test_a_second_signal_ends_at_once(model: Path) -> None:
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(4) == 130
         assert call.exception() is not None
+
+
+def test_soak(server: Server, net: mpscnn.Network) -> None:
+    """Both protocols at once, with right, bad, cancelled and broken requests; MPSCNN_SOAK_SECONDS as for HTTP."""
+    busy = ("RESOURCE_EXHAUSTED",)
+
+    def right(client: Client, rng: np.random.Generator) -> str:
+        x = random_image(rng)
+        message = as_raw(x) if rng.random() < 0.5 else as_typed(x)
+        found = arrays_of(client.infer(message))["scores"]
+        return "right" if np.allclose(found, net(x), rtol=1e-4, atol=1e-5) else "wrong: values"
+
+    def over_http(client: Client, rng: np.random.Generator) -> str:
+        x = random_image(rng)
+        answer = server.infer(http.as_binary(x), x.tobytes())
+        if answer.status == 503:
+            return "busy"
+        found = http.arrays_of(answer)["scores"]
+        return "right over HTTP" if np.allclose(found, net(x), rtol=1e-4, atol=1e-5) else "wrong: values over HTTP"
+
+    def bad(client: Client, rng: np.random.Generator) -> str:
+        message, details = BAD[int(rng.integers(len(BAD)))]
+        status, found = client.error(message)
+        if status in busy:
+            return "busy"
+        return "refused" if status == "INVALID_ARGUMENT" and details in found else f"wrong: {status}, {found}"
+
+    def too_large(client: Client, rng: np.random.Generator) -> str:
+        status, found = client.error(b"\x3a" + b"\0" * 2100000)
+        return "refused, too large" if status == "RESOURCE_EXHAUSTED" else f"wrong: {status}, {found}"
+
+    def ended(client: Client, rng: np.random.Generator) -> str:
+        call = client.method("ModelInfer").future(as_raw(random_image(rng)), timeout=float(rng.random()) / 100)
+        if rng.random() < 0.5:
+            call.cancel()
+        try:
+            error = call.exception()
+        except grpc.FutureCancelledError:
+            return "cancelled"
+        if error is None or error.code().name in busy:
+            return "right before its deadline" if error is None else "busy"
+        return "deadline" if error.code().name == "DEADLINE_EXCEEDED" else f"wrong: {error}"
+
+    def broken(client: Client, rng: np.random.Generator) -> str:
+        data = as_raw(random_image(rng)).SerializeToString()
+        if rng.random() < 0.5:
+            start_call(server.grpc_port, data[: int(rng.integers(1000))], length=len(data)).close()
+        else:
+            with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20) as connection:
+                connection.sendall(rng.bytes(500))
+        return "broken"
+
+    kinds = [right, right, right, over_http, bad, bad, too_large, ended, broken]
+    clients = [Client(server.grpc_port) for _ in range(4)]
+
+    def ask(rng: np.random.Generator) -> str:
+        kind = kinds[int(rng.integers(len(kinds)))]
+        try:
+            return kind(clients[int(rng.integers(len(clients)))], rng)
+        except grpc.RpcError as error:
+            return "busy" if error.code().name in busy else f"wrong: {kind.__name__}, {error}"
+        except Exception as error:
+            return f"wrong: {kind.__name__}, {error!r}"
+
+    try:
+        found = soak(server, ask)
+    finally:
+        for client in clients:
+            client.channel.close()
+    found.check()
+    assert len(found.answers) > 5
+    wait_for_metric(server, "mpscnn_pending_bytes", 0)
+    wait_for_metric(server, "mpscnn_queue_requests", 0)
 
 
 # ---- the command
