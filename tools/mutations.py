@@ -39,6 +39,12 @@ TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
 # Code with mutations in addition to the kernels, at least two in each file.
 COMPONENTS = {
+    "CpuVectors": (
+        "csrc/openmps/engine/plan/narrowing.cpp",
+        "csrc/openmps/engine/cpu/convolution/depthwise_vectors.cpp",
+        "csrc/openmps/engine/cpu/pointwise/vectors.hpp",
+        "csrc/openmps/engine/cpu/reduction/pixel_sums.cpp",
+    ),
     "CudaKernels": tuple(
         f"csrc/openmps/engine/cuda/kernels/{name}.hpp"
         for name in (

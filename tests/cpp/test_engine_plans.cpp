@@ -446,7 +446,7 @@ class Narrowing final : public Declining {
 
 /// Lists of kernels, one after the other, and which of the results between them are narrow. Letters: c and C are
 /// convolutions, the second one allows reduced precision; A is like C, and adds the result before; m, a: max and average
-/// pooling; n: instance normalization; t: tanh; r: ReLU; p: padding with ones; g: a gradient, which needs float32.
+/// pooling; n: instance normalization; t: tanh; i: tanh of the list's input; r: ReLU; p: padding with ones; g: a gradient, which needs float32.
 void test_narrowing() {
   constexpr i64 kSide = 16;
   Random random(17);
@@ -472,6 +472,7 @@ void test_narrowing() {
         case 'm':
         case 'a': add(pool); break;
         case 't': add(NeuronProblem{src, dst, tanh}); break;
+        case 'i': add(NeuronProblem{input, dst, tanh}); break;
         case 'r': add(NeuronProblem{src, dst, relu}); break;
         case 'p': add(pad); break;
         case 'n': add(NormalizeProblem{.src = {src}, .dst = dst, .gamma = ones, .beta = ones, .groups = kSide}); break;
@@ -492,7 +493,8 @@ void test_narrowing() {
       {"cc", "00", "nothing allows it"},
       {"tC", "10", "read by a convolution alone"},
       {"tA", "10", "what is added is an input of the list, which stays float32"},
-      {"ttA", "010", "what is added is not rounded by the convolution"},
+      {"ttA", "010", "what is added is read by another kernel, too"},
+      {"tiA", "010", "what is added is not rounded by the convolution"},
       {"CtA", "110", "what is added may be rounded by its writer"},
       {"Ct", "10", "converted by its reader"},
       {"tmC", "110", "selected values, rounded by the reader"},
