@@ -54,15 +54,19 @@ MPSCNN_CLONES void float_to_bfloat_row(const float* src, std::uint16_t* dst, std
   for (std::int64_t i = 0; i < count; ++i) dst[i] = float_to_bfloat(src[i]);
 }
 MPSCNN_CLONES void unorm8_to_float_row(const std::uint8_t* src, float* dst, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) dst[i] = unorm_to_float(src[i], 255.0f);
 }
 MPSCNN_CLONES void unorm16_to_float_row(const std::uint16_t* src, float* dst, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) dst[i] = unorm_to_float(src[i], 65535.0f);
 }
 MPSCNN_CLONES void float_to_unorm8_row(const float* src, std::uint8_t* dst, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<std::uint8_t>(float_to_unorm(src[i], 255.0f));
 }
 MPSCNN_CLONES void float_to_unorm16_row(const float* src, std::uint16_t* dst, std::int64_t count) {
+#pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<std::uint16_t>(float_to_unorm(src[i], 65535.0f));
 }
 
