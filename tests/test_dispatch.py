@@ -29,12 +29,18 @@ OF_PROGRAMS = {
     "grid_sample": "objc_mps_filters",
     "lanczos": "objc_mps_filters",
     "load_weights": "cpp_engine_values",
+    "masked_sum_at_once": "cpp_engine_fusion",
+    "masked_sum_moments_at_once": "cpp_engine_fusion",
+    "masked_sum_then_moments": "cpp_engine_fusion",
     "moments_of_bfloats": "cpp_engine_plans",
+    "normalize_add_at_once": "cpp_engine_fusion",
     "normalize_bfloats": "cpp_engine_plans",
+    "normalize_then_add": "cpp_engine_fusion",
     "pixel_copy": "objc_metal_commands",
     "product": "objc_mps_matrix_kernels",
     "random": "objc_mps_matrix_kernels",
     "strided_copy": "objc_mps_ndarray",
+    "sum_then_mask": "cpp_engine_fusion",
 }
 
 pytestmark = [

@@ -461,12 +461,14 @@ def masked_sum_row(seed: int) -> Row:
     shape = (n, h, w, c) if plain else (n, whole(rng, 1, h + 3), whole(rng, 1, w + 3), c)
     a, b = (operand(rng, image(rng, shape, formats=formats), h, w, plain) for _ in range(2))
     mask = None if chance(rng, 4) else rng.integers(0, 2, (n, h, w, c)).astype(np.uint8) * np.uint8(255)
+    if mask is not None and chance(rng, 2):  # a rectified image
+        mask = mask * floats(rng, mask.shape, 0.25, 2)
     scale = real(rng, -2, 2) if chance(rng, 2) else 1.0
     kept = 1 if mask is None else mask > 0
     value = scale * (a.seen(h, w, c) + b.seen(h, w, c)) * kept
     size = abs(scale) * (np.abs(a.seen(h, w, c)) + np.abs(b.seen(h, w, c)))
     fields = {"src0": a, "src1": b, "mask": None if mask is None else {"view": mask}, "scale": scale}
-    return row("MaskedSum", str(seed), fields, {"dst": (value, size * 2.0**-22)}, "float16")
+    return row("MaskedSum", str(seed), fields, {"dst": (value, size * 2.0**-22)}, pick(rng, RESULTS))
 
 
 def rows() -> Iterator[Row]:

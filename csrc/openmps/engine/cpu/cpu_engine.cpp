@@ -10,10 +10,10 @@
 #include "engine/cpu/normalization/lrn.hpp"
 #include "engine/cpu/normalization/normalization.hpp"
 #include "engine/cpu/normalization/normalization_gradient.hpp"
+#include "engine/cpu/normalization/sums.hpp"
 #include "engine/cpu/optimizer/optimize.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
-#include "engine/cpu/pointwise/sums.hpp"
 #include "engine/cpu/pooling/pooling.hpp"
 #include "engine/cpu/pooling/pooling_gradient.hpp"
 #include "engine/cpu/product/product.hpp"
@@ -55,7 +55,11 @@ class CpuEngine final : public Engine {
   void synchronize() override {}
   using Engine::fuses;
   bool fuses(const NormalizeProblem&) const override { return true; }
+  bool fuses(const NormalizeAddProblem& problem) const override { return cpu::fuses(problem); }
+  bool fuses(const MaskedSumProblem& problem) const override { return cpu::fuses(problem); }
+  bool fuses(const MaskedSumMomentsProblem& problem) const override { return cpu::fuses(problem); }
   bool sums_pixels() const override { return true; }
+  bool masks_by_results() const override { return true; }
   bool narrows() const override { return cpu::multiplies_bfloat16(); }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }

@@ -25,11 +25,6 @@ constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images per batch; e
 #define MPSCNN_FLOATS(pointer) Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer))
 #define MPSCNN_ADD(pointer, values) *reinterpret_cast<DoublesAnywhere*>(pointer) += values
 
-/// Coefficients per channel.
-struct ChannelTerms {
-  const float *mean, *scale, *shift;
-};
-
 /// add_gradients() for 8 * `vectors` channels.
 template <int vectors, bool is_rectified>
 inline __attribute__((always_inline)) void add_channels(const float* g, const float* x, std::int64_t pixels,
@@ -193,49 +188,69 @@ void for_pairs(const ImageView& diff_dst, const Operand& src, bool across_images
   });
 }
 
+/// Partial sums of each thread.
+class PartialSums {
+ public:
+  PartialSums(std::size_t results, std::int64_t c, const GradientCoefficients& coefficients, bool rectified,
+              int threads)
+      : coefficients_(coefficients),
+        results_(results),
+        threads_(static_cast<std::size_t>(threads)),
+        c_(c),
+        wide_(coefficients.wide()),
+        rectified_(rectified),
+        values_(threads_ * results * static_cast<std::size_t>(2 * wide_)) {}
+
+  /// Return the calling thread's sums of a result.
+  GradientSums of(std::int64_t result) {
+    const std::size_t at = static_cast<std::size_t>(thread_number()) * results_ + static_cast<std::size_t>(result);
+    return {coefficients_.terms(result), c_, wide_, rectified_,
+            values_.data() + at * static_cast<std::size_t>(2 * wide_)};
+  }
+
+  Sums total(std::size_t result) const {
+    Sums total{std::vector<double>(static_cast<std::size_t>(c_)), std::vector<double>(static_cast<std::size_t>(c_))};
+    for (std::size_t thread = 0; thread < threads_; ++thread) {
+      const double* const part = values_.data() + (thread * results_ + result) * static_cast<std::size_t>(2 * wide_);
+      for (std::int64_t k = 0; k < wide_; ++k) {
+        total.gradients[static_cast<std::size_t>(k % c_)] += part[k];
+        total.products[static_cast<std::size_t>(k % c_)] += part[wide_ + k];
+      }
+    }
+    return total;
+  }
+
+ private:
+  const GradientCoefficients& coefficients_;
+  std::size_t results_, threads_;
+  std::int64_t c_, wide_;
+  bool rectified_;
+  std::vector<double> values_;
+};
+
 /// Find the sums of each image (one result per image), or of all together (one result).
 void find_sums(const ImageView& diff_dst, const Operand& src, const GradientCoefficients& coefficients,
                const Neuron& neuron, bool by_slopes, std::vector<Sums>& results) {
-  const std::int64_t c = diff_dst.c, wide = coefficients.wide(), repeats = wide / c, image = diff_dst.h * diff_dst.w;
-  const bool rectified = !by_slopes && rectifies(neuron), one_set = results.size() == 1;
+  const std::int64_t c = diff_dst.c, image = diff_dst.h * diff_dst.w;
+  const bool one_set = results.size() == 1;
   const std::int64_t block = std::max<std::int64_t>(1, kNeuronBlock / c);
   const int threads = threads_for(diff_dst.size(), kGrain);
-  const auto each = static_cast<std::size_t>(2 * wide), per_thread = results.size() * each;
-  std::vector<double> partial(per_thread * static_cast<std::size_t>(threads));
+  PartialSums partial(results.size(), c, coefficients, !by_slopes && rectifies(neuron), threads);
   std::vector<float> buffers(by_slopes ? static_cast<std::size_t>(block * c * threads) : 0);
   for_pairs(diff_dst, src, one_set, threads,
             [&](const float* g, const float* x, std::int64_t first, std::int64_t pixels) {
-              const auto me = static_cast<std::size_t>(thread_number());
               const std::int64_t target = one_set ? 0 : first / image;
-              const ChannelTerms terms = coefficients.terms(target);
-              double* const sums = partial.data() + me * per_thread + static_cast<std::size_t>(target) * each;
-              const auto add = [&](const float* gradient, const float* source, std::int64_t count) {
-                const std::int64_t whole = count / repeats, done = whole * wide, rest = count % repeats;
-                const auto add_some = rectified ? add_rectified : add_plain;
-                if (whole > 0) add_some(gradient, source, whole, wide, terms, sums, sums + wide);
-                if (rest > 0) add_some(gradient + done, source + done, rest, c, terms, sums, sums + wide);
-              };
-              if (!by_slopes) return add(g, x, pixels);
-              float* const buffer = buffers.data() + static_cast<std::int64_t>(me) * block * c;
+              const GradientSums sums = partial.of(target);
+              if (!by_slopes) return sums.add(g, x, pixels);
+              float* const buffer = buffers.data() + thread_number() * block * c;
               for (std::int64_t i = 0; i < pixels; i += block) {
                 const std::int64_t part = std::min(block, pixels - i);
                 coefficients.forward.apply(x + i * c, buffer, part, target, scale_pixels);
                 row_neuron_gradient(neuron, g + i * c, buffer, buffer, part * c, c);
-                add(buffer, x + i * c, part);
+                sums.add(buffer, x + i * c, part);
               }
             });
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    Sums& result = results[i];
-    result.gradients.assign(static_cast<std::size_t>(c), 0);
-    result.products.assign(static_cast<std::size_t>(c), 0);
-    for (std::size_t thread = 0; thread < static_cast<std::size_t>(threads); ++thread) {
-      const double* const part = partial.data() + thread * per_thread + i * each;
-      for (std::int64_t k = 0; k < wide; ++k) {
-        result.gradients[static_cast<std::size_t>(k % c)] += part[k];
-        result.products[static_cast<std::size_t>(k % c)] += part[wide + k];
-      }
-    }
-  }
+  for (std::size_t i = 0; i < results.size(); ++i) results[i] = partial.total(i);
 }
 
 /// Compute images [first, first + count) of diff_src.
@@ -337,21 +352,29 @@ void combine_images(const NormalizeGradientProblem& problem, bool by_slopes) {
   }
 }
 
-void moments_gradient(const BatchMomentsGradientProblem& problem, bool by_slopes) {
-  const std::int64_t c = problem.diff_dst.c;
-  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+GradientCoefficients coefficients_of(const BatchMomentsGradientProblem& problem, const StoredStatistics& stored) {
   const float *gamma = values_of(problem.gamma), *beta = values_of(problem.beta);
-  GradientCoefficients coefficients(1, c);
-  for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k)
+  GradientCoefficients coefficients(1, problem.diff_dst.c);
+  for (std::size_t k = 0; k < coefficients.forward.channels; ++k)
     coefficients.forward.set(0, k, stored.mean(k), stored.variance(k), problem.epsilon, gamma[k], beta[k]);
+  return coefficients;
+}
+
+void store(const BatchMomentsGradientProblem& problem, const StoredStatistics& stored, const Sums& sums) {
+  float *diff_gamma = values_of(problem.diff_gamma), *diff_beta = values_of(problem.diff_beta);
+  for (std::size_t k = 0; k < static_cast<std::size_t>(problem.diff_dst.c); ++k) {
+    const double product = sums.around(k, stored.mean(k)) / std::sqrt(stored.variance(k) + problem.epsilon);
+    diff_gamma[k] = static_cast<float>(product + (problem.adds ? diff_gamma[k] : 0.0));
+    diff_beta[k] = static_cast<float>(sums.gradients[k] + (problem.adds ? diff_beta[k] : 0.0));
+  }
+}
+
+void moments_gradient(const BatchMomentsGradientProblem& problem, bool by_slopes) {
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const GradientCoefficients coefficients = coefficients_of(problem, stored);
   std::vector<Sums> sums(1);
   find_sums(problem.diff_dst, problem.src, coefficients, problem.neuron, by_slopes, sums);
-  float *diff_gamma = values_of(problem.diff_gamma), *diff_beta = values_of(problem.diff_beta);
-  for (std::size_t k = 0; k < static_cast<std::size_t>(c); ++k) {
-    const double product = sums[0].around(k, stored.mean(k)) / std::sqrt(stored.variance(k) + problem.epsilon);
-    diff_gamma[k] = static_cast<float>(product + (problem.adds ? diff_gamma[k] : 0.0));
-    diff_beta[k] = static_cast<float>(sums[0].gradients[k] + (problem.adds ? diff_beta[k] : 0.0));
-  }
+  store(problem, stored, sums[0]);
 }
 
 bool needs_slopes(const Neuron& neuron) { return !neuron_is_identity(neuron) && !rectifies(neuron); }
@@ -397,6 +420,24 @@ constexpr Implementation<NormalizeGradientProblem> kNormalizeGradients[] = {
 const ImplementationNames kNormalizeGradientNames(kNormalizeGradients);
 
 }  // namespace
+
+void GradientSums::add(const float* g, const float* x, std::int64_t pixels) const {
+  const std::int64_t repeats = wide / channels, whole = pixels / repeats, done = whole * wide, rest = pixels % repeats;
+  const auto add_some = rectified ? add_rectified : add_plain;
+  if (whole > 0) add_some(g, x, whole, wide, terms, sums, sums + wide);
+  if (rest > 0) add_some(g + done, x + done, rest, channels, terms, sums, sums + wide);
+}
+
+void store_sums_of_gradients(const BatchMomentsGradientProblem& problem, const AddGradients& add) {
+  const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
+  const GradientCoefficients coefficients = coefficients_of(problem, stored);
+  const ImageView& diff_dst = problem.diff_dst;
+  const int threads = threads_for(diff_dst.size(), kGrain);
+  PartialSums partial(1, diff_dst.c, coefficients, false, threads);
+  parallel_ranges(diff_dst.n * diff_dst.h * diff_dst.w, threads,
+                  [&](std::int64_t begin, std::int64_t end) { add(partial.of(0), begin, end); });
+  store(problem, stored, partial.total(0));
+}
 
 void run(const BatchMomentsGradientProblem& problem) {
   run_first("batch_moments_gradient", kBatchMomentsGradients, problem);

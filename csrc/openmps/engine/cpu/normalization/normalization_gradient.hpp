@@ -3,9 +3,33 @@
 // distances from the mean.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
 #include "engine/problem/normalize.hpp"
 
 namespace openmps::cpu {
+
+/// Coefficients per channel.
+struct ChannelTerms {
+  const float *mean, *scale, *shift;
+};
+
+/// One thread's sums of the gradients G and of G * (x - mean), for each channel.
+struct GradientSums {
+  ChannelTerms terms;
+  std::int64_t channels, wide;  ///< `wide` channels are summed apart: a multiple of `channels`
+  bool rectified;
+  double* sums;  ///< 2 * wide
+
+  /// Add `pixels` adjacent pixels; if `rectified`, only where (x - mean) * scale + shift >= 0.
+  void add(const float* g, const float* x, std::int64_t pixels) const;
+};
+
+/// Store diff_gamma and diff_beta of the problem, which has no neuron. add(sums, begin, end) adds pixels [begin, end)
+/// of all images; it is called by each thread and must not throw.
+using AddGradients = std::function<void(const GradientSums& sums, std::int64_t begin, std::int64_t end)>;
+void store_sums_of_gradients(const BatchMomentsGradientProblem& problem, const AddGradients& add);
 
 void run(const BatchMomentsGradientProblem& problem);
 void run(const NormalizeGradientProblem& problem);

@@ -1,14 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// One problem after the other: this engine does not fuse them, and solves them for engines that decline.
-#include "engine/cpu/pointwise/sums.hpp"
+#include "engine/cpu/normalization/sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <vector>
 
 #include "engine/cpu/normalization/normalization.hpp"
 #include "engine/cpu/normalization/normalization_gradient.hpp"
+#include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/cpu/runtime.hpp"
+#include "engine/shared/implementations.hpp"
+#include "engine/shared/isa.hpp"
+#include "engine/shared/operands.hpp"
+#include "engine/shared/parallel.hpp"
 
 namespace openmps::cpu {
 namespace {
+
+constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
+constexpr std::int64_t kBlock = 2048;       // values that stay in the first-level cache for their next use
+constexpr const char* kNotDense = "not all are float32 images without gaps";
+
+bool is_dense(const ImageView& image) { return image.format == Format::float32 && image.is_dense(); }
+
+/// Return whether the operand has the pixels of `dst`, without gaps.
+bool has_pixels_of(const Operand& operand, const ImageView& dst) {
+  const ImageView& view = operand.view;
+  return view.is_dense() && !operand.repeat_h && !operand.repeat_w && !operand.repeat_c && operand.start_h == 0 &&
+         operand.start_w == 0 && view.n == dst.n && view.h == dst.h && view.w == dst.w && view.c == dst.c;
+}
+
+bool are_dense(const ImageView& dst, std::initializer_list<const Operand*> operands) {
+  return is_dense(dst) && std::all_of(operands.begin(), operands.end(), [&](const Operand* operand) {
+           return operand->view.format == Format::float32 && has_pixels_of(*operand, dst);
+         });
+}
+
+/// Masks are bytes, or the results of the sums that they belong to.
+bool is_mask(const Operand& mask, const ImageView& dst) {
+  const Format format = mask.view.format;
+  return !mask.view.memory || ((format == Format::unorm8 || format == Format::float32) && has_pixels_of(mask, dst));
+}
+
+float* floats_of(const ImageView& view) { return tensor_of(view).floats(0, 0); }
 
 /// An image of float32 with the extents of another one.
 class Between {
@@ -25,10 +62,47 @@ class Between {
   ImageView view_;
 };
 
-}  // namespace
+/// to = min(max(to + addend, low), high); NaN stays NaN. The mask, if any, is 1 where the sum is between the bounds.
+MPSCNN_CLONES void add_within(const float* addend, float* to, std::uint8_t* mask, std::int64_t count, float low,
+                              float high) {
+  if (mask) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float sum = to[i] + addend[i];
+      mask[i] = sum > low && sum < high ? 255 : 0;
+    }
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float sum = to[i] + addend[i];
+    const float raised = sum < low ? low : sum;
+    to[i] = raised > high ? high : raised;
+  }
+}
 
-void run(const NormalizeAddProblem& problem) {
-  const NormalizeAddProblem& p = problem;
+const char* normalize_add_at_once(const NormalizeAddProblem& p) {
+  if (!fuses(p)) return kNotDense;
+  const std::int64_t c = p.dst.c, block = std::max<std::int64_t>(1, kBlock / c);
+  Coefficients coefficients(1, c);
+  const StoredStatistics stored(p.mean, p.variance, p.exact);
+  const float *gamma = values_of(p.gamma), *beta = values_of(p.beta);
+  for (std::size_t k = 0; k < coefficients.channels; ++k)
+    coefficients.set(0, k, stored.mean(k), stored.variance(k), p.epsilon, gamma[k], beta[k]);
+  const float *from = floats_of(p.src.view), *addend = floats_of(p.addend.view);
+  float* const to = floats_of(p.dst);
+  std::uint8_t* const mask = p.mask.memory ? reinterpret_cast<std::uint8_t*>(tensor_of(p.mask).data) : nullptr;
+  parallel_ranges(p.dst.n * p.dst.h * p.dst.w, threads_for(p.dst.size(), kGrain),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t i = begin; i < end; i += block) {
+                      const std::int64_t pixels = std::min(block, end - i);
+                      coefficients.apply(from + i * c, to + i * c, pixels, 0, scale_pixels);
+                      add_within(addend + i * c, to + i * c, mask ? mask + i * c : nullptr, pixels * c, p.min, p.max);
+                    }
+                  });
+  return nullptr;
+}
+
+const char* normalize_then_add(const NormalizeAddProblem& p) {
   const Between between(p.dst);
   NormalizeProblem first;
   first.src = p.src, first.dst = between.view();
@@ -41,10 +115,65 @@ void run(const NormalizeAddProblem& problem) {
   sum.dst = p.dst, sum.mask = p.mask;
   sum.function.min = p.min, sum.function.max = p.max;
   run(sum);
+  return nullptr;
 }
 
-void run(const MaskedSumProblem& problem) {
-  const MaskedSumProblem& p = problem;
+constexpr Implementation<NormalizeAddProblem> kNormalizeAdds[] = {
+    {"normalize_add_at_once", normalize_add_at_once},
+    {"normalize_then_add", normalize_then_add},
+};
+const ImplementationNames kNormalizeAddNames(kNormalizeAdds);
+
+/// to = scale * (a + b) where the mask is not 0, else 0.
+template <class Mask>
+inline __attribute__((always_inline)) void add_where(const float* a, const float* b, const Mask* mask, float scale,
+                                                     float* to, std::int64_t count) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float sum = scale * (a[i] + b[i]);
+    to[i] = mask[i] != 0 ? sum : 0.0f;
+  }
+}
+
+/// Two sources and their mask, if there is one.
+struct MaskedSources {
+  const float *a, *b;
+  const std::byte* mask;
+  Format format;  ///< of the mask
+  float scale;
+
+  template <class P>
+  explicit MaskedSources(const P& p)
+      : a(floats_of(p.src0.view)),
+        b(floats_of(p.src1.view)),
+        mask(p.mask.view.memory ? tensor_of(p.mask.view).data : nullptr),
+        format(p.mask.view.format),
+        scale(p.scale) {}
+};
+
+/// Store `count` values of the masked sum from the value at `first`.
+MPSCNN_CLONES void add_masked(const MaskedSources& from, std::int64_t first, float* to, std::int64_t count) {
+  const float *const a = from.a + first, *const b = from.b + first, scale = from.scale;
+  if (from.mask && from.format == Format::float32) {
+    add_where(a, b, reinterpret_cast<const float*>(from.mask) + first, scale, to + first, count);
+  } else if (from.mask) {
+    add_where(a, b, reinterpret_cast<const std::uint8_t*>(from.mask) + first, scale, to + first, count);
+  } else {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) to[first + i] = scale * (a[i] + b[i]);
+  }
+}
+
+const char* masked_sum_at_once(const MaskedSumProblem& p) {
+  if (!fuses(p)) return kNotDense;
+  const MaskedSources sources(p);
+  float* const to = floats_of(p.dst);
+  parallel_ranges(p.dst.size(), threads_for(p.dst.size(), kGrain),
+                  [&](std::int64_t begin, std::int64_t end) { add_masked(sources, begin, to, end - begin); });
+  return nullptr;
+}
+
+const char* sum_then_mask(const MaskedSumProblem& p) {
   const Between between(p.dst);
   BinaryProblem sum;
   sum.src0 = p.src0, sum.src1 = p.src1, sum.dst = between.view();
@@ -54,11 +183,56 @@ void run(const MaskedSumProblem& problem) {
   masked.diff_src = p.dst;
   masked.scale = p.scale;
   run(masked);
+  return nullptr;
 }
 
-void run(const MaskedSumMomentsProblem& problem) {
+constexpr Implementation<MaskedSumProblem> kMaskedSums[] = {
+    {"masked_sum_at_once", masked_sum_at_once},
+    {"sum_then_mask", sum_then_mask},
+};
+const ImplementationNames kMaskedSumNames(kMaskedSums);
+
+const char* masked_sum_moments_at_once(const MaskedSumMomentsProblem& p) {
+  if (!fuses(p)) return kNotDense;
+  const std::int64_t c = p.dst.c, block = std::max<std::int64_t>(1, kBlock / c);
+  const MaskedSources sources(p);
+  const float* const src = floats_of(p.src.view);
+  float* const to = floats_of(p.dst);
+  store_sums_of_gradients(p.moments(), [&](const GradientSums& sums, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; i += block) {
+      const std::int64_t at = i * c, pixels = std::min(block, end - i);
+      add_masked(sources, at, to, pixels * c);
+      sums.add(to + at, src + at, pixels);
+    }
+  });
+  return nullptr;
+}
+
+const char* masked_sum_then_moments(const MaskedSumMomentsProblem& problem) {
   run(problem.sum());
   run(problem.moments());
+  return nullptr;
 }
+
+constexpr Implementation<MaskedSumMomentsProblem> kMaskedSumMoments[] = {
+    {"masked_sum_moments_at_once", masked_sum_moments_at_once},
+    {"masked_sum_then_moments", masked_sum_then_moments},
+};
+const ImplementationNames kMaskedSumMomentsNames(kMaskedSumMoments);
+
+}  // namespace
+
+bool fuses(const NormalizeAddProblem& p) {
+  if (p.mask.memory && !(p.mask.format == Format::unorm8 && p.mask.is_dense())) return false;
+  return are_dense(p.dst, {&p.src, &p.addend});
+}
+bool fuses(const MaskedSumProblem& p) { return is_mask(p.mask, p.dst) && are_dense(p.dst, {&p.src0, &p.src1}); }
+bool fuses(const MaskedSumMomentsProblem& p) {
+  return is_mask(p.mask, p.dst) && are_dense(p.dst, {&p.src0, &p.src1, &p.src});
+}
+
+void run(const NormalizeAddProblem& problem) { run_first("normalize_add", kNormalizeAdds, problem); }
+void run(const MaskedSumProblem& problem) { run_first("masked_sum", kMaskedSums, problem); }
+void run(const MaskedSumMomentsProblem& problem) { run_first("masked_sum_moments", kMaskedSumMoments, problem); }
 
 }  // namespace openmps::cpu
