@@ -58,7 +58,7 @@ def lists() -> dict[str, list[str]]:
             name: re.findall(r'\{"(\w+)", ', body)
             for name, body in re.findall(r"Implementation<\w+> (k\w+)\[\] = \{(.*?)\};", text, re.DOTALL)
         }
-        walked = dict(reversed(pair) for pair in re.findall(r'run_first\("([^"]+)", (k\w+), ', text))
+        walked = dict(reversed(pair) for pair in re.findall(r'(?:run|try)_first\("([^"]+)", (k\w+),\s', text))
         assert set(names) == set(walked), path
         found |= {walked[name]: entries for name, entries in names.items()}
     return found

@@ -30,6 +30,8 @@ IMPLEMENTATIONS = {
     "convolve_transpose": "primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow primitive patches",
     "convolve_gradient, weights": "depthwise taps in_place primitive patches",
+    "convolve_gradient, data, bfloat16": "primitive_of_bfloats",
+    "convolve_gradient, weights, bfloat16": "products_of_bfloats primitive_of_bfloats",
 }
 NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.split()})
 # Files of csrc/openmps/engine/cuda/kernels with the kernels of each family.
@@ -177,6 +179,8 @@ def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
     if name.endswith("_vectors") and "avx512dq" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("the processor has no AVX-512")
+    if name.endswith("_of_bfloats") and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("the processor has no products of bfloat16")
     rows = [row for row in rows_of("engine_convolution") if is_small(row)]
     done = run(tmp_path / "rows", rows, MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]

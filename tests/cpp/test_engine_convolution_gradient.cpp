@@ -129,7 +129,7 @@ void test_few_channels_with_a_stride() {
     w.kernel_h = w.kernel_w = 1, w.stride_h = w.stride_w = 2;
     std::vector<float> to(static_cast<std::size_t>(48 * inputs));
     const char* why_not = cpu::weights_gradient_primitive(
-        {tensor_of(e.view, e.data()), tensor_of(src.view, src.data()), 1, w, to.data(), false, false});
+        {tensor_of(e.view, e.data()), tensor_of(src.view, src.data()), 1, w, to.data(), false});
     report((why_not != nullptr) == (inputs < 16), "1 x 1 with stride 2, %d channels: %s", int(inputs),
            why_not ? why_not : "taken");
   }

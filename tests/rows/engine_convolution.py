@@ -811,8 +811,10 @@ def gradient_row(
     wants: int = 3,
     accumulates: bool = False,
     formats: str = "",
+    reduced: bool = False,
 ) -> Row:
     """`wants`: 1 for the source's gradient, 2 for those of weights and biases."""
+    relative = 2.0**-7 if reduced else RELATIVE
     w, _ = arrays(weights)
     groups: int = weights["weights.groups"]
     x, e = values_of(src), values_of(diff_dst)
@@ -828,6 +830,7 @@ def gradient_row(
         **weights,
         "window": window.fields(),
         "accumulates": accumulates,
+        "reduced_precision": reduced,
     }
     expected: dict[str, Any] = {}
     if wants & 1:
@@ -854,7 +857,7 @@ def gradient_row(
             parts = (parts[0], sizes)
         at = (first[0] + margin[0], first[1] + margin[1])
         value, error = (region(part.reshape(*grown.shape[:3], channels), at, size) for part in parts)
-        expected["diff_src"] = (value, error * RELATIVE)
+        expected["diff_src"] = (value, error * relative)
     if wants & 2:
         last = w.transpose(1, 2, 3, 0)  # outputs last, as in the result
 
@@ -875,7 +878,7 @@ def gradient_row(
             if accumulates:
                 fields[key] = floats(rng, value.size)
                 value, error = value + fields[key], error + np.abs(fields[key])
-            expected[key] = (value, error * RELATIVE)
+            expected[key] = (value, error * relative)
     kind = "TransposeGradient" if is_transpose else "ConvGradient"
     return row(kind, name, fields, expected, formats)
 
@@ -920,6 +923,7 @@ def random_gradients() -> Iterator[Row]:
             wants=whole(rng, 1, 3),
             accumulates=chance(rng, 3),
             formats=pick(rng, ("", "float16")),
+            reduced=seed % 4 == 0,
         )
 
 
@@ -955,6 +959,45 @@ def gradients() -> Iterator[Row]:
         weights = random_weights(rng, out, (h, w), c, 1, False)
         src, diff_dst = floats(rng, (5, h, w, c)), floats(rng, (5, 1, 1, out))
         yield gradient_row(rng, f"fully connected {h} x {w}", False, src, weights, Window((h, w)), diff_dst)
+
+
+# n, rows and columns of the result, groups, inputs and outputs of a group, kernel, stride
+REDUCED = [
+    (2, 3, 2, 1, 96, 64, 1, 1),
+    (16, 1, 1, 1, 130, 72, 1, 1),  # fully connected
+    (2, 2, 3, 1, 64, 96, 1, 2),
+    (2, 3, 3, 1, 32, 48, 3, 1),
+    (2, 2, 2, 1, 32, 64, 3, 2),
+    (2, 34, 31, 1, 16, 32, 3, 1),  # more pixels than patches are made of
+    (2, 4, 5, 1, 3, 64, 7, 2),  # first layer
+    (2, 3, 3, 2, 32, 32, 3, 1),
+    (2, 6, 5, 40, 1, 1, 3, 1),  # depth-wise
+]
+
+
+def reduced_gradients() -> Iterator[Row]:
+    """Yield rows of gradients that may be products of bfloat16."""
+    for index, (n, h, w, groups, inputs, outputs, kernel, stride) in enumerate(REDUCED):
+        rng = np.random.default_rng(390000 + index)
+        window = Window((kernel,) * 2, (stride,) * 2, start=(-(kernel // 2),) * 2)
+        src = floats(rng, (n, h * stride, w * stride, groups * inputs))
+        diff_dst = floats(rng, (n, h, w, groups * outputs))
+        weights = random_weights(rng, groups * outputs, (kernel,) * 2, inputs, groups, False)
+        for is_part in (False, True):
+            yield gradient_row(
+                rng,
+                f"reduced {index}{', a part' if is_part else ''}",
+                False,
+                src,
+                weights,
+                window,
+                diff_dst,
+                first=(1, -1) if is_part else (0, 0),
+                size=(h * stride, w * stride + 1) if is_part else None,
+                wants=2 if h > 30 else 3,
+                accumulates=is_part,
+                reduced=True,
+            )
 
 
 def gradients_of_many_rows() -> Iterator[Row]:
@@ -1168,6 +1211,7 @@ def rows() -> Iterator[Row]:
         followed,
         many_products,
         gradients_of_many_rows,
+        reduced_gradients,
         convolutions,
         layers,
         transposes,

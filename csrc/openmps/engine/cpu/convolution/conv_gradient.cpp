@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "engine/cpu/convolution/convolution.hpp"
@@ -28,15 +29,40 @@ constexpr Implementation<WeightsGradientCall> kWeights[] = {
 };
 const ImplementationNames kWeightsNames(kWeights);
 
-/// Return the image as dense floats: itself, or a copy in `memory`.
-Tensor dense_floats(const ImageView& view, Scratch& memory) {
-  const Tensor given = tensor_of(view);
-  if (given.is_dense_float()) return given;
-  ScratchTensor dense(given.n, given.h, given.w, given.c);
-  copy(given, dense.tensor);
-  memory = std::move(dense.memory);
-  return dense.tensor;
-}
+// Of bfloat16, if the problem and the processor allow it. If they decline, the lists above follow.
+constexpr Implementation<DataGradientCall> kReducedData[] = {{"primitive_of_bfloats", data_gradient_primitive}};
+const ImplementationNames kReducedDataNames(kReducedData);
+constexpr Implementation<WeightsGradientCall> kReducedWeights[] = {
+    {"products_of_bfloats", weights_gradient_of_bfloats},
+    {"primitive_of_bfloats", weights_gradient_primitive},
+};
+const ImplementationNames kReducedWeightsNames(kReducedWeights);
+
+/// An image as dense values of the formats that are asked for: itself, or copies.
+class Dense {
+ public:
+  explicit Dense(const ImageView& view) : view_(view) {}
+
+  const Tensor& floats() { return of(Format::float32, floats_); }
+  const Tensor& bfloats() { return of(Format::bfloat16, bfloats_); }
+
+ private:
+  struct Converted {
+    Tensor tensor;
+    Scratch memory;
+  };
+  const Tensor& of(Format format, std::optional<Converted>& converted) {
+    if (converted) return converted->tensor;
+    const Tensor given = tensor_of(view_);
+    if (given.format == format && given.is_dense()) return converted.emplace(given, Scratch()).tensor;
+    ScratchTensor dense(given.n, given.h, given.w, given.c, format);
+    copy(given, dense.tensor);
+    return converted.emplace(dense.tensor, std::move(dense.memory)).tensor;
+  }
+
+  const ImageView& view_;
+  std::optional<Converted> floats_, bfloats_;
+};
 
 float* floats_of(const ChannelValues& values) {
   return reinterpret_cast<float*>(values.memory->data() + values.offset);
@@ -126,47 +152,71 @@ void bias_gradient(const Tensor& diff_dst, float* sums, bool accumulates) {
 }
 
 namespace {
+
+/// Few channels per group leave most of a product's vector empty.
 bool reduces_precision(const ConvGradientProblem& problem) {
-  return problem.reduced_precision && multiplies_bfloat16();
+  return problem.reduced_precision && multiplies_bfloat16() &&
+         (problem.weights->groups == 1 || problem.weights->in_channels_per_group >= 16);
 }
+
+/// Store the gradient in an image of any format.
+template <class Solve>
+void store_dense(const Tensor& wanted, bool is_stored_as_it_is, const Solve& solve) {
+  if (is_stored_as_it_is) return solve(wanted);
+  const ScratchTensor dense(wanted.n, wanted.h, wanted.w, wanted.c);
+  solve(dense.tensor);
+  copy(dense.tensor, wanted);
+}
+
+/// The images of a gradient by the weights as the problem allows them: of bfloat16 first, then of floats.
+template <class Solve>
+void store_weights_gradient(const ConvGradientProblem& problem, Dense& diff_dst, Dense& src, const Window& window,
+                            float* diff_weights, bool accumulates, const Solve& solve_floats) {
+  const auto call = [&](const Tensor& gradient, const Tensor& source) {
+    return WeightsGradientCall{gradient, source, problem.weights->groups, window, diff_weights, accumulates};
+  };
+  if (reduces_precision(problem)) {
+    const WeightsGradientCall reduced = call(diff_dst.bfloats(), src.bfloats());
+    if (try_first("convolve_gradient, weights, bfloat16", kReducedWeights, reduced)) return;
+  }
+  solve_floats(call(diff_dst.floats(), src.floats()));
+}
+
 }  // namespace
 
 void run(const ConvGradientProblem& problem) {
-  Scratch diff_dst_memory, src_memory;
-  const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
+  Dense diff_dst(problem.diff_dst), src(problem.src);
   if (problem.diff_src.memory) {
-    const Tensor wanted = tensor_of(problem.diff_src);
-    DataGradientCall call = {diff_dst, wanted, problem.weights.get(), problem.window, reduces_precision(problem)};
+    DataGradientCall call = {{}, {}, problem.weights.get(), problem.window};
     call.window.start_h -= problem.first_h;
     call.window.start_w -= problem.first_w;
     call.src_first_h = -problem.first_h, call.src_first_w = -problem.first_w;
     call.src_h = problem.src.h, call.src_w = problem.src.w;
-    if (wanted.is_dense_float()) {
-      run_first("convolve_gradient, data", kData, call);
-    } else {
-      const ScratchTensor dense(wanted.n, wanted.h, wanted.w, wanted.c);
-      call.diff_src = dense.tensor;
-      run_first("convolve_gradient, data", kData, call);
-      copy(dense.tensor, wanted);
-    }
+    const Tensor wanted = tensor_of(problem.diff_src);
+    const bool reduces = reduces_precision(problem), is_bfloat = reduces && wanted.format == Format::bfloat16;
+    store_dense(wanted, wanted.is_dense() && (wanted.format == Format::float32 || is_bfloat), [&](const Tensor& to) {
+      call.diff_src = to;
+      if (reduces) {
+        call.diff_dst = diff_dst.bfloats();
+        if (try_first("convolve_gradient, data, bfloat16", kReducedData, call)) return;
+      }
+      call.diff_dst = diff_dst.floats();
+      store_dense(to, to.format == Format::float32, [&](const Tensor& floats) {
+        call.diff_src = floats;
+        run_first("convolve_gradient, data", kData, call);
+      });
+    });
   }
-  if (problem.diff_weights.memory) {
-    const WeightsGradientCall call = {diff_dst,
-                                      dense_floats(problem.src, src_memory),
-                                      problem.weights->groups,
-                                      problem.window,
-                                      floats_of(problem.diff_weights),
-                                      problem.accumulates,
-                                      reduces_precision(problem)};
-    run_first("convolve_gradient, weights", kWeights, call);
-  }
-  if (problem.diff_bias.memory) bias_gradient(diff_dst, floats_of(problem.diff_bias), problem.accumulates);
+  if (problem.diff_weights.memory)
+    store_weights_gradient(
+        problem, diff_dst, src, problem.window, floats_of(problem.diff_weights), problem.accumulates,
+        [](const WeightsGradientCall& call) { run_first("convolve_gradient, weights", kWeights, call); });
+  if (problem.diff_bias.memory) bias_gradient(diff_dst.floats(), floats_of(problem.diff_bias), problem.accumulates);
 }
 
 void run(const TransposeGradientProblem& problem) {
   const ConvWeights& weights = *problem.weights;
-  Scratch diff_dst_memory, src_memory;
-  const Tensor diff_dst = dense_floats(problem.diff_dst, diff_dst_memory);
+  Dense diff_dst(problem.diff_dst), src(problem.src);
   // Pixel n of the source is at n * stride of Z: result pixel n * stride - start - k * dilation reads it with tap k.
   // That is a strided convolution of the gradient with the taps in reverse order.
   Window window = problem.window;
@@ -175,7 +225,8 @@ void run(const TransposeGradientProblem& problem) {
   if (problem.diff_src.memory) {
     const auto turned = reversed_roles(weights);
     const Neuron none;
-    ConvCall call = {diff_dst, tensor_of(problem.diff_src), turned.get(), window, &none, reduces_precision(problem)};
+    ConvCall call = {diff_dst.floats(),         tensor_of(problem.diff_src), turned.get(), window, &none,
+                     reduces_precision(problem)};
     call.window.start_h += problem.first_h * window.stride_h;
     call.window.start_w += problem.first_w * window.stride_w;
     run_convolution(call);
@@ -183,17 +234,12 @@ void run(const TransposeGradientProblem& problem) {
   if (problem.diff_weights.memory) {
     const Scratch turned(weights.values.size() * sizeof(float));
     auto* const values = reinterpret_cast<float*>(turned.data());
-    const WeightsGradientCall call = {dense_floats(problem.src, src_memory),
-                                      diff_dst,
-                                      weights.groups,
-                                      window,
-                                      values,
-                                      false,
-                                      reduces_precision(problem)};
-    run_first("convolve_transpose_gradient, weights", kWeights, call);
+    store_weights_gradient(problem, src, diff_dst, window, values, false, [](const WeightsGradientCall& call) {
+      run_first("convolve_transpose_gradient, weights", kWeights, call);
+    });
     restore_roles(values, weights, floats_of(problem.diff_weights), problem.accumulates);
   }
-  if (problem.diff_bias.memory) bias_gradient(diff_dst, floats_of(problem.diff_bias), problem.accumulates);
+  if (problem.diff_bias.memory) bias_gradient(diff_dst.floats(), floats_of(problem.diff_bias), problem.accumulates);
 }
 
 }  // namespace openmps::cpu

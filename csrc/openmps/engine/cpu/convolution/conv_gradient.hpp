@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of convolutions by the source and by the weights, each by an ordered list of implementations that may
-// decline. All of them take dense float images; the entries convert.
+// decline. All of them take dense float images, and those named so bfloat16; the entries convert.
 #pragma once
 
 #include "engine/problem/conv.hpp"
@@ -16,7 +16,6 @@ struct DataGradientCall {
   Tensor diff_dst, diff_src;
   const ConvWeights* weights;
   Window window;
-  bool reduced_precision;
   // Edge::clamp: the source's first pixel, counted from diff_src's, and its extents.
   std::int64_t src_first_h = 0, src_first_w = 0, src_h = 0, src_w = 0;
 };
@@ -28,7 +27,6 @@ struct WeightsGradientCall {
   Window window;
   float* diff_weights;
   bool accumulates;
-  bool reduced_precision;
 
   std::int64_t outputs_per_group() const { return diff_dst.c / groups; }
   std::int64_t inputs_per_group() const { return src.c / groups; }
@@ -47,6 +45,8 @@ const char* weights_gradient_depthwise(const WeightsGradientCall& call);
 const char* weights_gradient_by_taps(const WeightsGradientCall& call);
 /// The patches are the source itself: 1 x 1 kernels, and windows that are the whole source.
 const char* weights_gradient_in_place(const WeightsGradientCall& call);
+/// One matrix product of bfloat16, over the source or over patches.
+const char* weights_gradient_of_bfloats(const WeightsGradientCall& call);
 const char* weights_gradient_primitive(const WeightsGradientCall& call);
 const char* weights_gradient_by_patches(const WeightsGradientCall& call);
 

@@ -89,17 +89,18 @@ MPSCNN_CLONES void add_runs(const float* from, i64 from_step, float* to, i64 to_
 
 // ---------------------------------------------------------------------------------------------------------- patches
 
-/// Fill rows [begin, end) of the patches of one group: pixels of diff_dst in order.
+/// Fill rows [begin, end) of the patches of one group: pixels of diff_dst in order. `Value` is that of the source.
+template <class Value>
 void fill_patches(const WeightsGradientCall& call, const Axis& h, const Axis& v, i64 group, i64 begin, i64 end,
-                  float* patches) {
+                  Value* patches) {
   const i64 inputs = call.inputs_per_group(), row = h.kernel * v.kernel * inputs;
-  const auto bytes = [](i64 floats) { return static_cast<std::size_t>(floats) * sizeof(float); };
+  const auto bytes = [](i64 values) { return static_cast<std::size_t>(values) * sizeof(Value); };
   const bool adjacent = v.dilation == 1 && call.groups == 1;
   parallel_ranges(end - begin, threads_for((end - begin) * row, kCopyGrain), [&](i64 first, i64 last) {
     for (i64 k = first; k < last; ++k) {
       const i64 pixel = begin + k, x = pixel % v.results, y = pixel / v.results % h.results;
       const i64 n = pixel / v.results / h.results;
-      float* to = patches + k * row;
+      Value* to = patches + k * row;
       for (i64 p = 0; p < h.kernel; ++p, to += v.kernel * inputs) {
         i64 source_y = h.place(y, p);
         if (h.clamp) source_y = std::clamp<i64>(source_y, 0, h.extent - 1);
@@ -107,7 +108,7 @@ void fill_patches(const WeightsGradientCall& call, const Axis& h, const Axis& v,
           std::memset(to, 0, bytes(v.kernel * inputs));
           continue;
         }
-        const float* const from = call.src.floats(n, source_y) + group * inputs;
+        const Value* const from = reinterpret_cast<const Value*>(call.src.at(n, source_y)) + group * inputs;
         if (adjacent && !v.clamp) {
           const i64 place = v.place(x, 0);
           const i64 before = std::clamp<i64>(-place, 0, v.kernel);
@@ -366,23 +367,52 @@ const char* weights_gradient_by_taps(const WeightsGradientCall& call) {
   return nullptr;
 }
 
-const char* weights_gradient_in_place(const WeightsGradientCall& call) {
+/// Return whether the patches are the source itself: those of 1 x 1 kernels, or one of the whole source.
+bool are_pixels(const WeightsGradientCall& call) {
   const Tensor &e = call.diff_dst, &src = call.src;
   const Window& w = call.window;
-  if (w.start_h != 0 || w.start_w != 0) return "the window does not start at the first pixel";
+  return w.start_h == 0 && w.start_w == 0 && w.kernel_h == 1 && w.kernel_w == 1 && e.h == src.h && e.w == src.w &&
+         (w.stride_h == 1 || e.h == 1) && (w.stride_w == 1 || e.w == 1);
+}
+bool is_whole_source(const WeightsGradientCall& call) {
+  const Tensor &e = call.diff_dst, &src = call.src;
+  const Window& w = call.window;
+  return w.start_h == 0 && w.start_w == 0 && call.groups == 1 && e.h == 1 && e.w == 1 && w.kernel_h == src.h &&
+         w.kernel_w == src.w && (w.dilation_h == 1 || src.h == 1) && (w.dilation_w == 1 || src.w == 1);
+}
+
+const char* weights_gradient_in_place(const WeightsGradientCall& call) {
+  const Tensor &e = call.diff_dst, &src = call.src;
   const i64 inputs = call.inputs_per_group(), outputs = call.outputs_per_group();
   if (call.groups > 1 && inputs < 16) return "many small groups";
-  const bool is_pixel = w.kernel_h == 1 && w.kernel_w == 1 && e.h == src.h && e.w == src.w &&
-                        (w.stride_h == 1 || e.h == 1) && (w.stride_w == 1 || e.w == 1);
-  const bool is_image = call.groups == 1 && e.h == 1 && e.w == 1 && w.kernel_h == src.h && w.kernel_w == src.w &&
-                        (w.dilation_h == 1 || src.h == 1) && (w.dilation_w == 1 || src.w == 1);
-  if (!is_pixel && !is_image) return "the patches are not the source itself";
+  const bool is_pixel = are_pixels(call);
+  if (!is_pixel && !is_whole_source(call)) return "the patches are not the source itself";
   const i64 row = is_pixel ? inputs : src.h * src.w * src.c;
   for (i64 group = 0; group < call.groups; ++group)
     multiply(Transposed::a, outputs, row, e.n * e.h * e.w, e.floats() + group * outputs, e.c,
              src.floats() + group * inputs, is_pixel ? src.c : row, call.diff_weights + group * outputs * row, row,
              call.accumulates);
   return nullptr;
+}
+
+const char* weights_gradient_of_bfloats(const WeightsGradientCall& call) {
+  constexpr i64 kMostPixels = 2048;  // of patches: with more of them, primitives are as fast
+  if (call.groups > 1) return "groups";
+  const Tensor &e = call.diff_dst, &src = call.src;
+  const i64 pixels = e.n * e.h * e.w, row = call.window.kernel_h * call.window.kernel_w * src.c;
+  const auto* from = reinterpret_cast<const std::uint16_t*>(src.data);
+  Scratch memory;
+  if (!are_pixels(call) && !is_whole_source(call)) {
+    if (pixels > kMostPixels) return "many patches";
+    memory = Scratch(static_cast<std::uint64_t>(pixels * row) * sizeof(std::uint16_t));
+    auto* const patches = reinterpret_cast<std::uint16_t*>(memory.data());
+    const Axis h = axis_h(call.window, e.h, src.h), v = axis_w(call.window, e.w, src.w);
+    fill_patches(call, h, v, 0, 0, pixels, patches);
+    from = patches;
+  }
+  const BfloatMatrix gradients{reinterpret_cast<const std::uint16_t*>(e.data), e.c, /*is_transposed=*/true};
+  const bool is_done = multiply(gradients, {from, row}, e.c, row, pixels, call.diff_weights, row, call.accumulates);
+  return is_done ? nullptr : "oneDNN has only its reference for this";
 }
 
 const char* weights_gradient_by_patches(const WeightsGradientCall& call) {

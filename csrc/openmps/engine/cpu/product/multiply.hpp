@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of float matrices by oneDNN.
+// Products of matrices by oneDNN.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,17 @@ struct FloatMatrix {
 /// read if beta is 0. Throws std::bad_alloc and std::runtime_error.
 void multiply(const FloatMatrix& a, const FloatMatrix& b, std::int64_t rows, std::int64_t columns, std::int64_t inner,
               float* c, std::int64_t c_stride, float alpha = 1, float beta = 0);
+
+/// The same of bfloat16.
+struct BfloatMatrix {
+  const std::uint16_t* data;
+  std::int64_t stride;
+  bool is_transposed = false;
+};
+
+/// c = a * b, or += if `adds`; sums are of float32. Returns false and does nothing if oneDNN has only
+/// its reference.
+bool multiply(const BfloatMatrix& a, const BfloatMatrix& b, std::int64_t rows, std::int64_t columns, std::int64_t inner,
+              float* c, std::int64_t c_stride, bool adds);
 
 }  // namespace openmps::cpu

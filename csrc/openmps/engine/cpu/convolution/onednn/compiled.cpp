@@ -129,7 +129,7 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
   Scratch block(wanted.get_size());
   const float* values = weights.values.data();
-  if (!rotated && !with_groups && pack_filter(values, reinterpret_cast<float*>(block.data()), wanted)) {
+  if (!rotated && !with_groups && pack_filter(values, block.data(), wanted)) {
     auto data = owned(std::move(block));
     packed_.push_back({wanted, rotated, data});
     return data;

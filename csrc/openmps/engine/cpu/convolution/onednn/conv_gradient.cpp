@@ -3,8 +3,6 @@
 // training makes new weights in every step.
 #include <array>
 #include <cstring>
-#include <list>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -12,6 +10,7 @@
 #include "engine/cpu/convolution/onednn/conv_parts.hpp"
 #include "engine/cpu/convolution/onednn/filter_layout.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/cpu/primitive_cache.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::cpu {
@@ -28,56 +27,26 @@ struct Primitive {
   dnnl::reorder restore;  ///< of weight gradients to OHWI
 };
 
-/// Evicts the least recently used. Keeps null for primitives that could not be made.
-class PrimitiveCache {
- public:
-  static PrimitiveCache& instance() {
-    static auto* const cache = new PrimitiveCache;  // never destroyed: queues may outlive this file's statics
-    return *cache;
-  }
-  template <class Make>
-  std::shared_ptr<const Primitive> find(const Key& key, const Make& make) {
-    const std::lock_guard lock(mutex_);
-    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      if (entry->key != key) continue;
-      entries_.splice(entries_.begin(), entries_, entry);
-      return entries_.front().primitive;
-    }
-    std::shared_ptr<const Primitive> made;
-    try {
-      made = make();
-    } catch (const dnnl::error& error) {
-      if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
-    }
-    entries_.push_front({key, made});
-    if (entries_.size() > kMost) entries_.pop_back();
-    return made;
-  }
-
- private:
-  static constexpr std::size_t kMost = 256;
-  struct Entry {
-    Key key;
-    std::shared_ptr<const Primitive> primitive;
-  };
-  std::mutex mutex_;
-  std::list<Entry> entries_;
-};
+using Cache = PrimitiveCache<Key, Primitive>;
 
 /// The forward convolution in oneDNN's terms, common to both gradients.
 struct Forward {
   std::int64_t images, inputs, outputs, groups, height, width;  ///< height and width of diff_dst
   SourceAxis h, w;
   Window window;
-  bool reduced_precision;
+  Format format;    ///< of what is multiplied: float32 or bfloat16
+  Format diff_src;  ///< of the source's gradient
   int threads;
 
-  memory::desc src() const { return image_desc(images, inputs, h.count, w.count, Format::float32); }
-  memory::desc dst() const { return image_desc(images, outputs, height, width, Format::float32); }
-  memory::desc filter(memory::format_tag tag) const {
+  memory::desc src(Format of) const { return image_desc(images, inputs, h.count, w.count, of); }
+  memory::desc dst() const { return image_desc(images, outputs, height, width, format); }
+  /// In any layout.
+  memory::desc filter(Format of) const {
     const std::int64_t o = outputs / groups, i = inputs / groups;
-    if (groups > 1) return memory::desc({groups, o, i, window.kernel_h, window.kernel_w}, kFloat, tag);
-    return memory::desc({o, i, window.kernel_h, window.kernel_w}, kFloat, tag);
+    const auto type = data_type_of(of);
+    constexpr auto kAny = memory::format_tag::any;
+    if (groups > 1) return memory::desc({groups, o, i, window.kernel_h, window.kernel_w}, type, kAny);
+    return memory::desc({o, i, window.kernel_h, window.kernel_w}, type, kAny);
   }
   /// OHWI.
   memory::desc own_filter() const {
@@ -94,15 +63,14 @@ struct Forward {
   dnnl::primitive_attr attributes() const {
     dnnl::primitive_attr result;
     result.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (reduced_precision) result.set_fpmath_mode(dnnl::fpmath_mode::bf16);
     return result;
   }
   dnnl::convolution_forward::primitive_desc hint() const {
     return {onednn_engine(),
             dnnl::prop_kind::forward_training,
             dnnl::algorithm::convolution_direct,
-            src(),
-            filter(memory::format_tag::any),
+            src(format),
+            filter(format),
             dst(),
             strides(),
             dilations(),
@@ -111,7 +79,8 @@ struct Forward {
             attributes()};
   }
   Key key(std::int64_t kind) const {
-    return {kind | (threads << 8) | (std::int64_t{reduced_precision} << 32),
+    const std::int64_t formats = (format == Format::bfloat16 ? 1 : 0) | (diff_src == Format::bfloat16 ? 2 : 0);
+    return {kind | (threads << 8) | (formats << 32),
             images,
             inputs,
             outputs,
@@ -139,9 +108,20 @@ struct Forward {
 
 /// Return null, or why oneDNN does not support the geometry.
 const char* map_forward(const Tensor& diff_dst, std::int64_t inputs, std::int64_t groups, std::int64_t source_h,
-                        std::int64_t source_w, const Window& w, bool reduced_precision, Forward& forward) {
+                        std::int64_t source_w, const Window& w, Format diff_src, Forward& forward) {
   const auto reach_h = (w.kernel_h - 1) * w.dilation_h + 1, reach_w = (w.kernel_w - 1) * w.dilation_w + 1;
-  forward = {diff_dst.n, inputs, diff_dst.c, groups, diff_dst.h, diff_dst.w, {}, {}, w, reduced_precision, 1};
+  forward = {.images = diff_dst.n,
+             .inputs = inputs,
+             .outputs = diff_dst.c,
+             .groups = groups,
+             .height = diff_dst.h,
+             .width = diff_dst.w,
+             .h = {},
+             .w = {},
+             .window = w,
+             .format = diff_dst.format,
+             .diff_src = diff_src,
+             .threads = 1};
   forward.h = map_source_axis(source_h, diff_dst.h, w.start_h, w.stride_h, reach_h);
   forward.w = map_source_axis(source_w, diff_dst.w, w.start_w, w.stride_w, reach_w);
   const auto sees_edge = [](const SourceAxis& axis) { return axis.before > 0 || axis.after > 0; };
@@ -191,13 +171,12 @@ const char* data_gradient_primitive(const DataGradientCall& call) {
       return "edges are clamped";
     window.edge = Edge::zero;
   }
-  if (const char* why_not =
-          map_forward(call.diff_dst, to.c, weights.groups, to.h, to.w, window, call.reduced_precision, f))
+  if (const char* why_not = map_forward(call.diff_dst, to.c, weights.groups, to.h, to.w, window, to.format, f))
     return why_not;
-  const auto primitive = PrimitiveCache::instance().find(f.key(0), [&]() -> std::shared_ptr<const Primitive> {
+  const auto primitive = Cache::instance().find(f.key(0), [&]() -> std::shared_ptr<const Primitive> {
     const ThreadLimit limit(f.threads);
     const dnnl::convolution_backward_data::primitive_desc pd(
-        onednn_engine(), dnnl::algorithm::convolution_direct, f.src(), f.filter(memory::format_tag::any), f.dst(),
+        onednn_engine(), dnnl::algorithm::convolution_direct, f.src(f.diff_src), f.filter(f.format), f.dst(),
         f.strides(), f.dilations(), f.before(), f.after(), f.hint(), f.attributes(), true);
     if (!pd || is_reference(pd)) return nullptr;
     return std::make_shared<Primitive>(Primitive{dnnl::convolution_backward_data(pd),
@@ -214,10 +193,10 @@ const char* data_gradient_primitive(const DataGradientCall& call) {
   Scratch part_memory;
   Tensor part = to;
   if (is_part) {
-    ScratchTensor made(to.n, f.h.count, f.w.count, to.c);
+    ScratchTensor made(to.n, f.h.count, f.w.count, to.c, to.format);
     part = made.tensor;
     part_memory = std::move(made.memory);
-    fill_bytes(to.data, 0, static_cast<std::size_t>(to.size()) * sizeof(float));
+    fill_bytes(to.data, 0, static_cast<std::size_t>(to.size()) * size_of(to.format));
   }
   const ThreadLimit limit(f.threads);
   execute(*primitive, {{DNNL_ARG_DIFF_DST, primitive->dst, call.diff_dst.data},
@@ -235,13 +214,13 @@ const char* weights_gradient_primitive(const WeightsGradientCall& call) {
   if (w.kernel_h == 1 && w.kernel_w == 1 && (w.stride_h > 1 || w.stride_w > 1) && call.inputs_per_group() < kVector)
     return "oneDNN would write outside of its scratch memory";
   Forward f;
-  if (const char* why_not = map_forward(call.diff_dst, call.src.c, call.groups, call.src.h, call.src.w, call.window,
-                                        call.reduced_precision, f))
+  if (const char* why_not =
+          map_forward(call.diff_dst, call.src.c, call.groups, call.src.h, call.src.w, call.window, Format::float32, f))
     return why_not;
-  const auto primitive = PrimitiveCache::instance().find(f.key(1), [&]() -> std::shared_ptr<const Primitive> {
+  const auto primitive = Cache::instance().find(f.key(1), [&]() -> std::shared_ptr<const Primitive> {
     const ThreadLimit limit(f.threads);
     const dnnl::convolution_backward_weights::primitive_desc pd(
-        onednn_engine(), dnnl::algorithm::convolution_direct, f.src(), f.filter(memory::format_tag::any), f.dst(),
+        onednn_engine(), dnnl::algorithm::convolution_direct, f.src(f.format), f.filter(Format::float32), f.dst(),
         f.strides(), f.dilations(), f.before(), f.after(), f.hint(), f.attributes(), true);
     if (!pd || is_reference(pd)) return nullptr;
     const dnnl::reorder::primitive_desc restore(onednn_engine(), pd.diff_weights_desc(), onednn_engine(),
@@ -254,7 +233,7 @@ const char* weights_gradient_primitive(const WeightsGradientCall& call) {
   Scratch src_memory;
   Tensor src = call.src.region(f.h.first, f.w.first, f.h.count, f.w.count);
   if (!src.is_dense()) {
-    ScratchTensor dense(src.n, src.h, src.w, src.c);
+    ScratchTensor dense(src.n, src.h, src.w, src.c, src.format);
     copy(src, dense.tensor);
     src = dense.tensor;
     src_memory = std::move(dense.memory);

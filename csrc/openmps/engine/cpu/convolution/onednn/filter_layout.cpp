@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/convolution/onednn/filter_layout.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 
+#include "engine/shared/elements.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/parallel.hpp"
 
@@ -101,10 +103,118 @@ bool move(Values* values, Packed* packed, const dnnl::memory::desc& desc) {
   return true;
 }
 
+// ------------------------------------------------------------------------------------------------------------ bfloat16
+
+/// Layouts of bfloat16: pairs of adjacent inputs (or outputs) of `block` adjacent outputs (or inputs), 16 pairs in a
+/// block; or without blocks, outputs innermost.
+struct PairedLayout {
+  i64 outputs, inputs, rows, columns;
+  enum Kind : std::uint8_t { pairs_of_inputs, pairs_of_outputs, outputs_innermost } kind;
+  i64 block;
+  i64 o_step, i_step, row_step, column_step;  ///< of blocks
+
+  i64 taps() const { return rows * columns; }
+  i64 tap_at(i64 tap) const { return tap / columns * row_step + tap % columns * column_step; }
+};
+
+std::optional<PairedLayout> paired_layout_of(const dnnl::memory::desc& desc) {
+  const auto dims = desc.get_dims(), strides = desc.get_strides(), blocks = desc.get_inner_blks(),
+             axes = desc.get_inner_idxs();
+  if (dims.size() != 4 || desc.get_padded_dims() != dims || desc.get_submemory_offset() != 0) return std::nullopt;
+  if (desc.get_data_type() != dnnl::memory::data_type::bf16) return std::nullopt;
+  PairedLayout layout = {dims[0], dims[1],    dims[2],    dims[3],    PairedLayout::outputs_innermost,
+                         1,       strides[0], strides[1], strides[2], strides[3]};
+  if (desc.get_inner_nblks() == 3) {
+    if (blocks[0] != kTile || blocks[1] % kTile != 0 || blocks[2] != 2 || axes[0] == axes[1] || axes[0] != axes[2])
+      return std::nullopt;
+    layout.kind = axes[0] == 1 ? PairedLayout::pairs_of_inputs : PairedLayout::pairs_of_outputs;
+    layout.block = blocks[1];
+  } else if (desc.get_inner_nblks() != 0 || strides[0] != 1) {
+    return std::nullopt;
+  }
+  return layout;
+}
+
+/// to[pair][output] of kTile outputs and 2 * kTile inputs; steps in values and pairs.
+MPSCNN_CLONES void pack_pairs_of_inputs(const float* from, i64 from_step, std::uint32_t* to, i64 to_step) {
+  std::uint32_t tile[kTile * kTile];
+  for (i64 o = 0; o < kTile; ++o) {
+    std::uint16_t line[2 * kTile];
+#pragma omp simd
+    for (i64 i = 0; i < 2 * kTile; ++i) line[i] = float_to_bfloat(from[o * from_step + i]);
+    std::memcpy(tile + o * kTile, line, sizeof line);
+  }
+  for (i64 pair = 0; pair < kTile; ++pair) {
+    std::uint32_t line[kTile];
+    for (i64 o = 0; o < kTile; ++o) line[o] = tile[o * kTile + pair];
+    std::memcpy(to + pair * to_step, line, sizeof line);
+  }
+}
+
+/// Pairs of the values of two outputs.
+MPSCNN_CLONES void pack_pairs_of_outputs(const float* first, const float* second, std::uint32_t* to, i64 count) {
+#pragma omp simd
+  for (i64 i = 0; i < count; ++i)
+    to[i] = float_to_bfloat(first[i]) | static_cast<std::uint32_t>(float_to_bfloat(second[i])) << 16;
+}
+
+/// to[input][output] of at most kTile outputs and kTile inputs.
+MPSCNN_CLONES void pack_outputs_innermost(const float* from, i64 from_step, i64 outputs, i64 inputs, std::uint16_t* to,
+                                          i64 to_step) {
+  std::uint16_t tile[kTile * kTile];
+  for (i64 o = 0; o < outputs; ++o) {
+#pragma omp simd
+    for (i64 i = 0; i < inputs; ++i) tile[o * kTile + i] = float_to_bfloat(from[o * from_step + i]);
+  }
+  for (i64 i = 0; i < inputs; ++i)
+    for (i64 o = 0; o < outputs; ++o) to[i * to_step + o] = tile[o * kTile + i];
+}
+
+/// Pack kTile outputs from `o`, or two of them for pairs of outputs, and one tap.
+void pack_bfloats(const PairedLayout& l, const float* values, std::uint16_t* packed, i64 o, i64 tap) {
+  const i64 per_output = l.taps() * l.inputs;
+  const float* const from = values + o * per_output + tap * l.inputs;
+  switch (l.kind) {
+    case PairedLayout::pairs_of_inputs:
+      for (i64 i = 0; i < l.inputs; i += 2 * kTile) {
+        std::uint16_t* const to =
+            packed + o / l.block * l.o_step + i / (2 * kTile) * l.i_step + l.tap_at(tap) + o % l.block * 2;
+        pack_pairs_of_inputs(from + i, per_output, reinterpret_cast<std::uint32_t*>(to), l.block);
+      }
+      break;
+    case PairedLayout::pairs_of_outputs:
+      for (i64 i = 0; i < l.inputs; i += l.block) {
+        std::uint16_t* const to =
+            packed + o / (2 * kTile) * l.o_step + i / l.block * l.i_step + l.tap_at(tap) + o % (2 * kTile) * l.block;
+        pack_pairs_of_outputs(from + i, from + per_output + i, reinterpret_cast<std::uint32_t*>(to), l.block);
+      }
+      break;
+    case PairedLayout::outputs_innermost:
+      for (i64 i = 0; i < l.inputs; i += kTile)
+        pack_outputs_innermost(from + i, per_output, std::min(kTile, l.outputs - o), std::min(kTile, l.inputs - i),
+                               packed + o + i * l.i_step + l.tap_at(tap), l.i_step);
+      break;
+  }
+}
+
+bool pack_bfloats(const float* values, std::uint16_t* packed, const dnnl::memory::desc& desc) {
+  const auto layout = paired_layout_of(desc);
+  if (!layout) return false;
+  const i64 outputs = layout->kind == PairedLayout::pairs_of_outputs ? 2 : kTile;  // at a time
+  const i64 size = layout->outputs * layout->inputs * layout->taps();
+  parallel_ranges(layout->taps() * ((layout->outputs + outputs - 1) / outputs), threads_for(size, kThreadGrain),
+                  [&](i64 begin, i64 end) {
+                    for (i64 k = begin; k < end; ++k)
+                      pack_bfloats(*layout, values, packed, k / layout->taps() * outputs, k % layout->taps());
+                  });
+  return true;
+}
+
 }  // namespace
 
-bool pack_filter(const float* values, float* packed, const dnnl::memory::desc& layout) {
-  return move<true>(values, packed, layout);
+bool pack_filter(const float* values, std::byte* packed, const dnnl::memory::desc& layout) {
+  return move<true>(values, reinterpret_cast<float*>(packed), layout) ||
+         pack_bfloats(values, reinterpret_cast<std::uint16_t*>(packed), layout);
 }
 
 bool unpack_filter(const float* packed, float* values, const dnnl::memory::desc& layout) {
