@@ -445,12 +445,15 @@ class Narrowing final : public Declining {
 };
 
 /// Lists of kernels, one after the other, and which of the results between them are narrow. Letters: c and C are
-/// convolutions, the second one allows reduced precision; A is like C, and adds the result before; m, a: max and average
-/// pooling; n: instance normalization; t: tanh; i: tanh of the list's input; r: ReLU; p: padding with ones; g: a gradient, which needs float32.
+/// convolutions, the second one allows reduced precision; A is like C, and adds the result before; b and B are gradients
+/// of convolutions by their source, likewise; d is the one of a depth-wise convolution that allows it; m, a: max and
+/// average pooling; n: instance normalization; t: tanh; g: its gradient; i: tanh of the list's input; r: ReLU; p: padding
+/// with ones; l: local response normalization, which needs float32.
 void test_narrowing() {
   constexpr i64 kSide = 16;
   Random random(17);
   const auto weights = random_weights(random, kSide, 1, 1, kSide, 1, true);
+  const auto depthwise = random_weights(random, kSide, 1, 1, 1, kSide, false);
   const auto engine = std::make_shared<Narrowing>();
   const auto image = [&] { return cube(engine, kSide); };
   const ChannelValues ones{Memory::lazy(engine, kSide * sizeof(float))};
@@ -477,6 +480,17 @@ void test_narrowing() {
         case 'p': add(pad); break;
         case 'n': add(NormalizeProblem{.src = {src}, .dst = dst, .gamma = ones, .beta = ones, .groups = kSide}); break;
         case 'g': add(NeuronGradientProblem{{src}, {src}, dst, tanh}); break;
+        case 'l': add(LRNProblem{.src = src, .dst = dst}); break;
+        case 'b':
+        case 'B':
+        case 'd': {
+          ConvGradientProblem gradient;
+          gradient.diff_dst = gradient.src = src, gradient.diff_src = dst, gradient.src.memory = nullptr;
+          gradient.weights = letters[i] == 'd' ? depthwise : weights;
+          gradient.reduced_precision = letters[i] != 'b';
+          add(gradient);
+          break;
+        }
         default: add(conv);
       }
       images.push_back(dst);
@@ -505,7 +519,12 @@ void test_narrowing() {
       {"CaC", "110", "read by a convolution alone"},
       {"CnC", "110", "the same"},
       {"Cpt", "100", "the padding may have digits of its own"},
-      {"CgC", "000", "read by a gradient, which needs float32, and written by it"},
+      {"CgC", "110", "read and written by the gradient of an activation"},
+      {"tBt", "110", "read and written by the gradient of a convolution"},
+      {"tbt", "000", "nothing allows it"},
+      {"Ctb", "100", "read by the gradient of a convolution that does not allow it"},
+      {"Cdt", "100", "the gradient of a depth-wise convolution rounds nothing"},
+      {"ClC", "000", "read by a kernel that needs float32, and written by it"},
   };
   for (const Case& each : cases) {
     const std::string letters = each.letters;

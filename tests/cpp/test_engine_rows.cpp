@@ -503,9 +503,12 @@ void check_narrow(Engine& engine, const Problem& problem, const std::vector<Bloc
   const Structure structure = describe({{problem, ""}});
   const BlockIndex index(structure);
   Plan plan;
-  std::vector<const Block*> images;
+  std::vector<const Block*> images, others;  // others: results that stay float32
   for (const Block& block : blocks) {
-    if (block.kind != Block::Kind::image || block.shape.size() != 4 || block.format != Format::float32) continue;
+    const bool is_image = block.kind == Block::Kind::image && block.shape.size() == 4;
+    if (block.kind == Block::Kind::image && !is_image && block.format == Format::float32 && block.expected)
+      others.push_back(&block);
+    if (!is_image || block.format != Format::float32) continue;
     plan.narrowed.push_back(index.of(block.memory.get()));
     images.push_back(&block);
   }
@@ -516,7 +519,7 @@ void check_narrow(Engine& engine, const Problem& problem, const std::vector<Bloc
     return value;
   };
   // Both runs start with values that bfloat16 has.
-  std::vector<std::vector<std::byte>> before, expected;
+  std::vector<std::vector<std::byte>> before, expected, of_others;
   for (const Block* block : images) {
     std::vector<std::byte> bytes = block->before, narrow(block->before.size(), std::byte{0xff});
     for (const std::size_t place : block->places) {
@@ -540,7 +543,23 @@ void check_narrow(Engine& engine, const Problem& problem, const std::vector<Bloc
     expected.push_back(download(*images[i]));
     images[i]->memory->upload(0, before[i].size(), before[i].data());
   }
+  for (const Block* block : others) of_others.push_back(download(*block));
   if (!run(NarrowedMemory(plan, structure).apply_to(problem))) return;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const std::vector<std::byte> now = download(*others[i]);
+    float largest = 0;
+    for (const std::size_t place : others[i]->places) {
+      const float want = std::fabs(value_at(of_others[i], place));
+      if (want < 1e30f) largest = std::fmax(largest, want);
+    }
+    for (const std::size_t place : others[i]->places) {
+      const float want = value_at(of_others[i], place), got = value_at(now, place);
+      if (std::isnan(want) || std::fabs(got - want) <= largest * 1e-4f + 1e-6f) continue;
+      report(false, "%s, narrow: a value of %s is %.9g, not %.9g", name.c_str(), others[i]->path.c_str(),
+             static_cast<double>(got), static_cast<double>(want));
+      break;
+    }
+  }
   for (std::size_t i = 0; i < images.size(); ++i) {
     const Block& block = *images[i];
     const std::vector<std::byte> now = download(block);

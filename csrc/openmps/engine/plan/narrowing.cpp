@@ -37,8 +37,22 @@ Role role_of(const NeuronProblem& problem) {
 }
 Role role_of(const BinaryProblem& problem) { return problem.mask.memory ? Role::other : Role::computes; }
 Role role_of(const NormalizeProblem&) { return Role::computes; }
+Role role_of(const NormalizeAddProblem& problem) { return problem.mask.memory ? Role::other : Role::computes; }
 Role role_of(const ReduceProblem&) { return Role::computes; }
 Role role_of(const SoftmaxProblem&) { return Role::computes; }
+/// Gradients of depth-wise convolutions are products of float32.
+Role role_of(const ConvGradientProblem& problem) {
+  const bool is_depthwise = problem.weights && problem.weights->groups > 1;
+  return problem.reduced_precision && !is_depthwise ? Role::convolves : Role::computes;
+}
+Role role_of(const TransposeGradientProblem&) { return Role::computes; }
+Role role_of(const BatchMomentsProblem&) { return Role::computes; }
+Role role_of(const BatchMomentsGradientProblem&) { return Role::computes; }
+Role role_of(const NormalizeGradientProblem&) { return Role::computes; }
+Role role_of(const MaskedSumProblem&) { return Role::computes; }
+Role role_of(const MaskedSumMomentsProblem&) { return Role::computes; }
+Role role_of(const BinaryGradientProblem&) { return Role::computes; }
+Role role_of(const NeuronGradientProblem&) { return Role::computes; }
 template <class P>
 Role role_of(const P&) {
   return Role::other;

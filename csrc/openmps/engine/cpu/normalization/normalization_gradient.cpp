@@ -428,14 +428,11 @@ void GradientSums::add(const float* g, const float* x, std::int64_t pixels) cons
   if (rest > 0) add_some(g + done, x + done, rest, channels, terms, sums, sums + wide);
 }
 
-void store_sums_of_gradients(const BatchMomentsGradientProblem& problem, const AddGradients& add) {
+void store_sums_of_gradients(const BatchMomentsGradientProblem& problem, int threads, const AddGradients& add) {
   const StoredStatistics stored(problem.mean, problem.variance, problem.exact);
   const GradientCoefficients coefficients = coefficients_of(problem, stored);
-  const ImageView& diff_dst = problem.diff_dst;
-  const int threads = threads_for(diff_dst.size(), kGrain);
-  PartialSums partial(1, diff_dst.c, coefficients, false, threads);
-  parallel_ranges(diff_dst.n * diff_dst.h * diff_dst.w, threads,
-                  [&](std::int64_t begin, std::int64_t end) { add(partial.of(0), begin, end); });
+  PartialSums partial(1, problem.diff_dst.c, coefficients, false, threads);
+  add([&] { return partial.of(0); });
   store(problem, stored, partial.total(0));
 }
 

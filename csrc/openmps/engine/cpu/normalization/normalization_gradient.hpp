@@ -26,10 +26,10 @@ struct GradientSums {
   void add(const float* g, const float* x, std::int64_t pixels) const;
 };
 
-/// Store diff_gamma and diff_beta of the problem, which has no neuron. add(sums, begin, end) adds pixels [begin, end)
-/// of all images; it is called by each thread and must not throw.
-using AddGradients = std::function<void(const GradientSums& sums, std::int64_t begin, std::int64_t end)>;
-void store_sums_of_gradients(const BatchMomentsGradientProblem& problem, const AddGradients& add);
+/// Store diff_gamma and diff_beta of the problem, which has no neuron. add(sums) adds all pixels, with at most
+/// `threads` threads; sums() are the calling thread's.
+using AddGradients = std::function<void(const std::function<GradientSums()>& sums)>;
+void store_sums_of_gradients(const BatchMomentsGradientProblem& problem, int threads, const AddGradients& add);
 
 void run(const BatchMomentsGradientProblem& problem);
 void run(const NormalizeGradientProblem& problem);

@@ -22,9 +22,12 @@ namespace {
 
 constexpr std::int64_t kGrain = 32 * 1024;  // min values per thread
 constexpr std::int64_t kBlock = 2048;       // values that stay in the first-level cache for their next use
-constexpr const char* kNotDense = "not all are float32 images without gaps";
+constexpr const char* kNotDense = "not all are images of float32 without gaps";
 
-bool is_dense(const ImageView& image) { return image.format == Format::float32 && image.is_dense(); }
+/// Return whether the image is dense; plans may store float32 as bfloat16.
+bool is_dense(const ImageView& image) {
+  return (image.format == Format::float32 || image.format == Format::bfloat16) && image.is_dense();
+}
 
 /// Return whether the operand has the pixels of `dst`, without gaps.
 bool has_pixels_of(const Operand& operand, const ImageView& dst) {
@@ -35,17 +38,14 @@ bool has_pixels_of(const Operand& operand, const ImageView& dst) {
 
 bool are_dense(const ImageView& dst, std::initializer_list<const Operand*> operands) {
   return is_dense(dst) && std::all_of(operands.begin(), operands.end(), [&](const Operand* operand) {
-           return operand->view.format == Format::float32 && has_pixels_of(*operand, dst);
+           return is_dense(operand->view) && has_pixels_of(*operand, dst);
          });
 }
 
 /// Masks are bytes, or the results of the sums that they belong to.
 bool is_mask(const Operand& mask, const ImageView& dst) {
-  const Format format = mask.view.format;
-  return !mask.view.memory || ((format == Format::unorm8 || format == Format::float32) && has_pixels_of(mask, dst));
+  return !mask.view.memory || ((mask.view.format == Format::unorm8 || is_dense(mask.view)) && has_pixels_of(mask, dst));
 }
-
-float* floats_of(const ImageView& view) { return tensor_of(view).floats(0, 0); }
 
 /// An image of float32 with the extents of another one.
 class Between {
@@ -88,15 +88,13 @@ const char* normalize_add_at_once(const NormalizeAddProblem& p) {
   const float *gamma = values_of(p.gamma), *beta = values_of(p.beta);
   for (std::size_t k = 0; k < coefficients.channels; ++k)
     coefficients.set(0, k, stored.mean(k), stored.variance(k), p.epsilon, gamma[k], beta[k]);
-  const float *from = floats_of(p.src.view), *addend = floats_of(p.addend.view);
-  float* const to = floats_of(p.dst);
   std::uint8_t* const mask = p.mask.memory ? reinterpret_cast<std::uint8_t*>(tensor_of(p.mask).data) : nullptr;
-  parallel_ranges(p.dst.n * p.dst.h * p.dst.w, threads_for(p.dst.size(), kGrain),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t i = begin; i < end; i += block) {
-                      const std::int64_t pixels = std::min(block, end - i);
-                      coefficients.apply(from + i * c, to + i * c, pixels, 0, scale_pixels);
-                      add_within(addend + i * c, to + i * c, mask ? mask + i * c : nullptr, pixels * c, p.min, p.max);
+  for_operands<2>({&p.src, &p.addend}, p.dst, kGrain, /*across_images=*/true,
+                  [&](const std::array<const float*, 2>& from, float* to, std::int64_t first, std::int64_t pixels) {
+                    for (std::int64_t i = 0; i < pixels; i += block) {
+                      const std::int64_t at = i * c, part = std::min(block, pixels - i);
+                      coefficients.apply(from[0] + at, to + at, part, 0, scale_pixels);
+                      add_within(from[1] + at, to + at, mask ? mask + first * c + at : nullptr, part * c, p.min, p.max);
                     }
                   });
   return nullptr;
@@ -124,10 +122,14 @@ constexpr Implementation<NormalizeAddProblem> kNormalizeAdds[] = {
 };
 const ImplementationNames kNormalizeAddNames(kNormalizeAdds);
 
-/// to = scale * (a + b) where the mask is not 0, else 0.
-template <class Mask>
-inline __attribute__((always_inline)) void add_where(const float* a, const float* b, const Mask* mask, float scale,
-                                                     float* to, std::int64_t count) {
+/// to = scale * (a + b) where the mask is not 0, else 0; without mask everywhere.
+MPSCNN_CLONES void add_masked(const float* a, const float* b, const float* mask, float scale, float* to,
+                              std::int64_t count) {
+  if (!mask) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) to[i] = scale * (a[i] + b[i]);
+    return;
+  }
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i) {
     const float sum = scale * (a[i] + b[i]);
@@ -135,41 +137,15 @@ inline __attribute__((always_inline)) void add_where(const float* a, const float
   }
 }
 
-/// Two sources and their mask, if there is one.
-struct MaskedSources {
-  const float *a, *b;
-  const std::byte* mask;
-  Format format;  ///< of the mask
-  float scale;
-
-  template <class P>
-  explicit MaskedSources(const P& p)
-      : a(floats_of(p.src0.view)),
-        b(floats_of(p.src1.view)),
-        mask(p.mask.view.memory ? tensor_of(p.mask.view).data : nullptr),
-        format(p.mask.view.format),
-        scale(p.scale) {}
-};
-
-/// Store `count` values of the masked sum from the value at `first`.
-MPSCNN_CLONES void add_masked(const MaskedSources& from, std::int64_t first, float* to, std::int64_t count) {
-  const float *const a = from.a + first, *const b = from.b + first, scale = from.scale;
-  if (from.mask && from.format == Format::float32) {
-    add_where(a, b, reinterpret_cast<const float*>(from.mask) + first, scale, to + first, count);
-  } else if (from.mask) {
-    add_where(a, b, reinterpret_cast<const std::uint8_t*>(from.mask) + first, scale, to + first, count);
-  } else {
-#pragma omp simd
-    for (std::int64_t i = 0; i < count; ++i) to[first + i] = scale * (a[i] + b[i]);
-  }
-}
-
 const char* masked_sum_at_once(const MaskedSumProblem& p) {
   if (!fuses(p)) return kNotDense;
-  const MaskedSources sources(p);
-  float* const to = floats_of(p.dst);
-  parallel_ranges(p.dst.size(), threads_for(p.dst.size(), kGrain),
-                  [&](std::int64_t begin, std::int64_t end) { add_masked(sources, begin, to, end - begin); });
+  const auto add = [&, c = p.dst.c](const auto& from, float* to, std::int64_t, std::int64_t pixels) {
+    add_masked(from[0], from[1], from.size() > 2 ? from.back() : nullptr, p.scale, to, pixels * c);
+  };
+  if (p.mask.view.memory)
+    for_operands<3>({&p.src0, &p.src1, &p.mask}, p.dst, kGrain, /*across_images=*/true, add);
+  else
+    for_operands<2>({&p.src0, &p.src1}, p.dst, kGrain, /*across_images=*/true, add);
   return nullptr;
 }
 
@@ -194,16 +170,22 @@ const ImplementationNames kMaskedSumNames(kMaskedSums);
 
 const char* masked_sum_moments_at_once(const MaskedSumMomentsProblem& p) {
   if (!fuses(p)) return kNotDense;
+  if (p.dst.format != Format::float32) return "the sums are of rounded values";
   const std::int64_t c = p.dst.c, block = std::max<std::int64_t>(1, kBlock / c);
-  const MaskedSources sources(p);
-  const float* const src = floats_of(p.src.view);
-  float* const to = floats_of(p.dst);
-  store_sums_of_gradients(p.moments(), [&](const GradientSums& sums, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; i += block) {
-      const std::int64_t at = i * c, pixels = std::min(block, end - i);
-      add_masked(sources, at, to, pixels * c);
-      sums.add(to + at, src + at, pixels);
-    }
+  const bool has_mask = p.mask.view.memory != nullptr;
+  store_sums_of_gradients(p.moments(), threads_for(p.dst.size(), kGrain), [&](const auto& sums_of_thread) {
+    const auto add = [&](const auto& from, float* to, std::int64_t, std::int64_t pixels) {
+      const GradientSums sums = sums_of_thread();
+      for (std::int64_t i = 0; i < pixels; i += block) {
+        const std::int64_t at = i * c, part = std::min(block, pixels - i);
+        add_masked(from[0] + at, from[1] + at, has_mask ? from.back() + at : nullptr, p.scale, to + at, part * c);
+        sums.add(to + at, from[2] + at, part);
+      }
+    };
+    if (has_mask)
+      for_operands<4>({&p.src0, &p.src1, &p.src, &p.mask}, p.dst, kGrain, /*across_images=*/true, add);
+    else
+      for_operands<3>({&p.src0, &p.src1, &p.src}, p.dst, kGrain, /*across_images=*/true, add);
   });
   return nullptr;
 }
