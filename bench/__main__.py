@@ -121,19 +121,20 @@ def _print_graphs(rows: list[dict[str, Any]]) -> None:
 
 
 def _print_training(rows: list[dict[str, Any]]) -> None:
-    header = ("training step", "ours ms", "least", "torch ms", "least", "torch/ours", "ours MB", "device", "torch MB")
-    lines = [
-        (
-            f"{row['case']}, batch {row['batch']}",
-            *(f"{row[key][who] * 1e3:.1f}" for who in ("ours", "torch") for key in ("seconds", "least")),
-            f"{row['ratio']:.2f}",
-            f"{row['memory']['ours']['resident'] / 1e6:.0f}",
-            f"{row['memory']['ours']['device'] / 1e6:.0f}",
-            f"{row['memory']['torch']['resident'] / 1e6:.0f}",
-        )
-        for row in rows
-    ]
-    print(aligned(header, lines, right=8))
+    header = ("training step", "", "who", "ms", "least", "time/ours", "MB", "device MB")
+    lines = []
+    for row in rows:
+        what = (f"{row['case']}, batch {row['batch']}", "bfloat16" if row["reduced_precision"] else "float32")
+        for who in row["seconds"]:
+            memory = row["memory"].get(who, {})
+            lines.append((
+                *what,
+                who,
+                *(f"{row[key][who] * 1e3:.1f}" for key in ("seconds", "least")),
+                f"{row['ratio'].get(who, 1.0):.2f}",
+                *(f"{memory[key] / 1e6:.0f}" if key in memory else "" for key in ("resident", "device")),
+            ))  # fmt: skip
+    print(aligned(header, lines, right=5))
 
 
 def _print_contention(rows: list[dict[str, Any]]) -> None:
@@ -158,7 +159,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--best", action="store_true", help="min times, not medians (kernels without weights, gradients)"
     )
     parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
-    parser.add_argument("--batch", type=_count, metavar="N", help="batch size of training (32, and 64 for digits)")
+    parser.add_argument("--compile", action="store_true", help="training: torch.compile too")
+    parser.add_argument("--batch", type=_count, metavar="N", help="batch size of training")
     parser.add_argument("--device", default="cuda:0", help="device of sections of a GPU (default: %(default)s)")
     parser.add_argument(
         "--layers", action="store_true", help="gpu: the time of each kernel and its share of the roofline"
@@ -214,7 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
             _print_graphs(results["graphs"])
     if "training" in what:
         try:
-            results["training"] = training.run(options.seconds, options.case, options.batch)
+            results["training"] = training.run(options.seconds, options.case, options.batch, compiled=options.compile)
         except ModuleNotFoundError:
             results["training"] = []
         if not options.json:

@@ -43,19 +43,28 @@ def run(capsys: pytest.CaptureFixture[str], *options: str) -> str:
 
 
 def test_fields(training: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_memory_of_a_process", lambda case, batch, who: MEMORY[who])
-    (row,) = json.loads(run(capsys, "--json", "--batch", "3"))["training"]
-    assert (row["case"], row["batch"], row["threads"]) == ("tiny", 3, torch.get_num_threads())
-    assert 0 < row["least"]["ours"] <= row["seconds"]["ours"]
-    assert 0 < row["least"]["torch"] <= row["seconds"]["torch"]
-    assert row["ratio"] > 0
-    assert row["rounds"] >= 9
-    assert 0 <= row["difference"]["losses"] < 1e-4
-    assert 0 < row["difference"]["parameters"] < 1e-4
-    assert row["memory"] == MEMORY
+    monkeypatch.setattr(training, "_memory_of_a_process", lambda case, batch, who, reduced: MEMORY[who])
+    rows = json.loads(run(capsys, "--json", "--batch", "3"))["training"]
+    assert [row["reduced_precision"] for row in rows] == [False, True]
+    for row in rows:
+        assert (row["case"], row["batch"], row["threads"]) == ("tiny", 3, torch.get_num_threads())
+        assert 0 < row["least"]["ours"] <= row["seconds"]["ours"]
+        assert 0 < row["least"]["torch"] <= row["seconds"]["torch"]
+        assert row["ratio"].keys() == {"torch"}
+        assert row["ratio"]["torch"] > 0
+        assert row["rounds"] >= 9
+        assert row["memory"] == MEMORY
+    assert 0 <= rows[0]["difference"]["losses"] < 1e-4
+    assert 0 < rows[0]["difference"]["parameters"] < 1e-4
+    assert 0 <= rows[1]["difference"]["losses"] < 0.05
     text = run(capsys)
     assert "tiny, batch 7" in text
-    assert text.splitlines()[-1].split()[-3:] == ["2", "1", "3"]
+    lines = [line.split() for line in text.splitlines()[-4:]]
+    assert [line[3:5] for line in lines] == [
+        ["float32", "ours"], ["float32", "torch"], ["bfloat16", "ours"], ["bfloat16", "torch"],
+    ]  # fmt: skip
+    assert lines[0][-2:] == ["2", "1"]
+    assert lines[1][-1] == "3"
 
 
 def test_steps_in_a_row(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,9 +76,9 @@ def test_steps_in_a_row(training: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert training._some(step, [(1, 2), (3, 4)], 5) == 5
     assert seen == [(1, 2), (3, 4), (1, 2), (3, 4), (1, 2)]
-    monkeypatch.setattr(training, "_memory_of_a_process", lambda case, batch, who: MEMORY[who])
+    monkeypatch.setattr(training, "_memory_of_a_process", lambda case, batch, who, reduced: MEMORY[who])
     monkeypatch.setattr(benchmarking, "rounds", lambda players, seconds: {"ours": [4.0], "torch": [10.0]})
-    (row,) = training.run(0)  # two steps are timed together
+    row, _ = training.run(0)  # two steps are timed together
     assert row["seconds"] == row["least"] == {"ours": 2.0, "torch": 5.0}
 
 
