@@ -39,6 +39,11 @@ TABLES = ROOT / "tests" / "mutations"
 COPY = ROOT / "build" / "mutations"
 # Code with mutations in addition to the kernels, at least two in each file.
 COMPONENTS = {
+    "CpuTraining": (
+        "csrc/openmps/engine/cpu/convolution/onednn/filter_layout.cpp",
+        "csrc/openmps/engine/cpu/convolution/products.cpp",
+        "csrc/openmps/engine/cpu/normalization/sums.cpp",
+    ),
     "CpuVectors": (
         "csrc/openmps/engine/plan/narrowing.cpp",
         "csrc/openmps/engine/cpu/convolution/depthwise_vectors.cpp",
