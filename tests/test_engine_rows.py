@@ -33,6 +33,14 @@ IMPLEMENTATIONS = {
     "convolve_gradient, data, bfloat16": "primitive_of_bfloats",
     "convolve_gradient, weights, bfloat16": "products_of_bfloats primitive_of_bfloats",
 }
+# Of 8-bit numbers, and the entries of their lists.
+QUANTIZED = {
+    "quantized_primitive": "quantized_convolve",
+    "quantized_materialized": "quantized_convolve",
+    "quantized_floats": "quantized_convolve",
+    "quantized_sum": "quantized_sum",
+    "pool_bytes": "pool",
+}
 NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.split()})
 # Files of csrc/openmps/engine/cuda/kernels with the kernels of each family.
 KERNELS = {
@@ -47,6 +55,7 @@ KERNELS = {
     "engine_pooling": "pooling max_pool_gradient",
     "engine_reduction": "reduction softmax",
 }
+ONLY_CPU = {"engine_quantized"}  # plans of other engines have no such problems
 PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp
 # test_cuda_libraries.py runs each of their kernels.
 ALTERNATIVES = "conv_product conv_windows conv_stem conv_few_inputs conv_few_outputs"
@@ -171,7 +180,7 @@ def test_every_cuda_kernel_has_a_family() -> None:
         path.stem for path in folder.glob("*.hpp") if re.search(r"^MPSCNN(_\w+)?_KERNEL\(", path.read_text(), re.M)
     }
     assert with_kernels == set(" ".join([*KERNELS.values(), ALTERNATIVES]).split()) | {OF_LIBRARIES}
-    assert KERNELS.keys() == {path.stem for path in SOURCES}
+    assert KERNELS.keys() == {path.stem for path in SOURCES} - ONLY_CPU
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -188,6 +197,16 @@ def test_one_implementation(name: str, tmp_path: Path) -> None:
     for entry, names in IMPLEMENTATIONS.items():
         if name in names.split():
             assert lines[entry, name] >= MIN_TAKEN, f"{entry}: {name} has taken {lines[entry, name]} problems"
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_one_quantized_implementation(name: str, tmp_path: Path) -> None:
+    if name == "quantized_primitive" and "avx512_vnni" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("the processor does not multiply bytes")
+    done = run(tmp_path / "rows", rows_of("engine_quantized"), MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
+    assert done.returncode == 0, done.stdout[-4000:]
+    taken = re.findall(rf"^mpscnn dispatch: {QUANTIZED[name]}: {name}$", done.stderr, re.MULTILINE)
+    assert len(taken) >= MIN_TAKEN
 
 
 def test_every_kind_of_problem_has_rows() -> None:

@@ -614,6 +614,8 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(BinaryConv),
     KIND(Pool),
     KIND(ConvPool),
+    KIND(QuantizedConv),
+    KIND(QuantizedSum),
     KIND(PoolGradient),
     KIND(Neuron),
     KIND(NeuronGradient),
@@ -651,7 +653,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(Random)};
 #undef KIND
 static_assert(
-    std::variant_size_v<Problem> == 42 + 3,
+    std::variant_size_v<Problem> == 44 + 3,
     "a kind of problem is missing; weights, HostTask and functions (tests/test_metal_functions.py) have no rows");
 
 void run(const rows::Row& row, Engine& engine) {

@@ -98,6 +98,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual bool masks_by_results() const { return false; }
   /// Return whether results between convolutions that allow reduced precision are stored as bfloat16.
   virtual bool narrows() const { return false; }
+  /// Return whether convolutions of 8-bit numbers are faster than those of floats.
+  virtual bool quantizes() const { return false; }
   /// Return whether a convolution with an addend may store its result over the addend.
   virtual bool adds_in_place() const { return true; }
 

@@ -17,6 +17,7 @@
 #include "engine/cpu/pooling/pooling.hpp"
 #include "engine/cpu/pooling/pooling_gradient.hpp"
 #include "engine/cpu/product/product.hpp"
+#include "engine/cpu/quantized/quantized.hpp"
 #include "engine/cpu/random/random.hpp"
 #include "engine/cpu/reduction/reduce.hpp"
 #include "engine/cpu/resampling/resample.hpp"
@@ -61,6 +62,7 @@ class CpuEngine final : public Engine {
   bool sums_pixels() const override { return true; }
   bool masks_by_results() const override { return true; }
   bool narrows() const override { return cpu::multiplies_bfloat16(); }
+  bool quantizes() const override { return cpu::multiplies_bytes(); }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }
 };

@@ -6,6 +6,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/quantization.hpp"
 #include "engine/problem/problem.hpp"
 
 namespace openmps {
@@ -54,7 +55,9 @@ class Placer {
 
  private:
   void find_times() {
-    std::vector<bool> is_dropped(slots_.size());
+    std::vector<bool> is_dropped(slots_.size()), is_written(commands_.size());
+    for (const Plan::Step& step : plan_.steps)
+      for (const std::uint32_t command : step.commands) is_written[command] = true;
     const auto use = [&](std::uint32_t block, std::uint32_t at) {
       Slot& slot = slots_[block];
       slot.first = std::min(slot.first, at);
@@ -68,6 +71,10 @@ class Placer {
           if (step.is_again && is_result(block, command)) slot.gap_after = slot.last, slot.gap_end = at;
           use(block, at);
         }
+      }
+      for (const std::uint32_t command : step.dequantizations) {
+        use(block_of(numbers_of(commands_[command])), at);
+        if (!is_written[command]) is_dropped[block_of(values_of(commands_[command]))] = true;
       }
       if (step.drops_mask) is_dropped[block_of(sum_of(step.commands.back()).mask)] = true;
       if (step.masking != Plan::Step::kNone) use(block_of(sum_of(step.masking).dst), at);
@@ -106,7 +113,7 @@ class Placer {
     for (const std::uint32_t command : std::span(members).first(members.size() - 1))
       if (!std::holds_alternative<BinaryGradientProblem>(commands_[command].problem))  // others read its result, too
         slots_[index_.of(result_of(commands_[command].problem).memory.get())].bytes = 0;
-    if (!engine_.adds_in_place()) return;
+    if (!engine_.adds_in_place() || !plan_.steps[at].dequantizations.empty()) return;
     const Problem problem = fused_problem(commands_, plan_.steps[at]);
     const auto* const conv = std::get_if<ConvProblem>(&problem);
     if (!conv) return;

@@ -407,6 +407,7 @@ const ImageView& result_of(const Problem& problem) {
   if (const auto* const neuron = std::get_if<NeuronProblem>(&problem)) return neuron->dst;
   if (const auto* const normalize = std::get_if<NormalizeProblem>(&problem)) return normalize->dst;
   if (const auto* const sum = std::get_if<BinaryProblem>(&problem)) return sum->dst;
+  if (const auto* const pool = std::get_if<PoolProblem>(&problem)) return pool->dst;
   return std::get<ReduceProblem>(problem).dst;
 }
 

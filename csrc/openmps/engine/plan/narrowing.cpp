@@ -7,6 +7,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/quantization.hpp"
 #include "engine/problem/problem.hpp"
 
 namespace openmps {
@@ -66,7 +67,9 @@ class Narrower {
     for (std::size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].may_be = structure.blocks[i].is_fresh && structure.blocks[i].is_apart;
     for (const Plan::Step& step : steps) {
-      if (step.commands.size() > 1)
+      if (!step.dequantizations.empty())
+        add(quantized_problem(commands, step));
+      else if (step.commands.size() > 1)
         add(fused_problem(commands, step));
       else
         add(commands[step.commands.front()].problem);

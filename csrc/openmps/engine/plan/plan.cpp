@@ -17,6 +17,7 @@
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/masks.hpp"
 #include "engine/plan/narrowing.hpp"
+#include "engine/plan/quantization.hpp"
 #include "engine/plan/recompute.hpp"
 #include "engine/plan/steps.hpp"
 #include "engine/plan/structure.hpp"
@@ -42,6 +43,7 @@ std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Co
     plan->steps = fuse(engine, commands, structure);
     drop_unread(commands, structure, plan->steps);
     drop_masks(engine, commands, structure, plan->steps);
+    quantize(engine, commands, structure, plan->steps);
     plan->narrowed = narrowed_blocks(engine, commands, structure, plan->steps);
   } else {
     for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});

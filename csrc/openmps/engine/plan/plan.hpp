@@ -26,6 +26,10 @@ struct Plan {
     bool drops_mask = false;           ///< because its readers read the result instead
     static constexpr std::uint32_t kNone = 0xffffffff;
     std::uint32_t masking = kNone;  ///< the command whose result is read instead of its mask
+    /// Conversions of 8-bit numbers to floats whose source, the numbers, is read instead of their result, by their
+    /// index into the list.
+    std::vector<std::uint32_t> dequantizations;
+    std::uint32_t quantization = kNone;  ///< the last of `commands`, which only stores the result as 8-bit numbers
   };
   struct Placement {
     std::uint32_t block;  ///< index into Structure::blocks

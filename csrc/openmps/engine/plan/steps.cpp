@@ -9,6 +9,7 @@
 #include "engine/failure.hpp"
 #include "engine/plan/fusion.hpp"
 #include "engine/plan/masks.hpp"
+#include "engine/plan/quantization.hpp"
 #include "engine/plan/staging.hpp"
 #include "engine/plan/unread.hpp"
 #include "engine/problem/print.hpp"
@@ -30,7 +31,10 @@ const Problem& Steps::problem(std::size_t step) {
   const Plan::Step& planned = plan_.steps[step];
   const Problem* problem = &commands_[planned.commands.front()].problem;
   const auto replace = [&](Problem by) { problem = &(planned_ = std::move(by)); };
-  if (planned.commands.size() > 1) replace(fused_problem(commands_, planned));
+  if (!planned.dequantizations.empty())
+    replace(quantized_problem(commands_, planned));
+  else if (planned.commands.size() > 1)
+    replace(fused_problem(commands_, planned));
   if (planned.drops_bias_gradient) replace(without_bias_gradient(*problem));
   if (planned.drops_mask) replace(without_mask(*problem));
   if (planned.masking != Plan::Step::kNone) replace(with_mask(*problem, commands_[planned.masking].problem));

@@ -9,7 +9,8 @@ namespace openmps {
 /// Work that MPS classes pass to an engine; this is the only list of its kinds.
 using Problem =
     std::variant<struct LoadWeightsProblem, struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
-                 struct TransposeGradientProblem, struct BinaryConvProblem, struct ConvPoolProblem, struct PoolProblem,
+                 struct TransposeGradientProblem, struct BinaryConvProblem, struct ConvPoolProblem,
+                 struct QuantizedConvProblem, struct QuantizedSumProblem, struct PoolProblem,
                  struct PoolGradientProblem, struct NeuronProblem, struct NeuronGradientProblem, struct BinaryProblem,
                  struct BinaryGradientProblem, struct NormalizeAddProblem, struct MaskedSumProblem,
                  struct MaskedSumMomentsProblem, struct LRNProblem, struct NormalizeProblem, struct BatchMomentsProblem,

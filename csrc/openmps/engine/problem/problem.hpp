@@ -19,6 +19,7 @@
 #include "engine/problem/pointwise.hpp"
 #include "engine/problem/pool.hpp"
 #include "engine/problem/product.hpp"
+#include "engine/problem/quantized.hpp"
 #include "engine/problem/random.hpp"
 #include "engine/problem/reduce.hpp"
 #include "engine/problem/resample.hpp"

@@ -266,6 +266,39 @@ void pool(const PoolProblem& problem, bool wide) {
   });
 }
 
+MPSCNN_CLONES void max_of_bytes(const std::uint8_t* pixel, std::uint8_t* result, std::int64_t channels) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < channels; ++i) result[i] = pixel[i] > result[i] ? pixel[i] : result[i];
+}
+
+/// Maxima of whole numbers, without their conversion.
+const char* pool_bytes(const PoolProblem& problem) {
+  if (problem.type != PoolType::max) return "no maxima";
+  if (problem.src.format != Format::unorm8 || problem.dst.format != Format::unorm8) return "not unorm8";
+  const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
+  const Window& w = problem.window;
+  const std::int64_t most_h = std::min(w.kernel_h, src.h), most_w = std::min(w.kernel_w, src.w);
+  const int threads = threads_for(dst.size() * most_h * most_w, kGrain);
+  parallel_ranges(dst.n * dst.h, threads, [&](std::int64_t begin, std::int64_t end) {
+    Taps rows(most_h), columns(most_w);
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t n = item / dst.h, y = item % dst.h;
+      rows.fill(span_of(w.start_h + y * w.stride_h, w.kernel_h, w.dilation_h, src.h), w.dilation_h, src.h,
+                w.edge == Edge::clamp);
+      for (std::int64_t x = 0; x < dst.w; ++x) {
+        columns.fill(span_of(w.start_w + x * w.stride_w, w.kernel_w, w.dilation_w, src.w), w.dilation_w, src.w,
+                     w.edge == Edge::clamp);
+        auto* const result = reinterpret_cast<std::uint8_t*>(dst.at(n, y, x));
+        std::fill_n(result, dst.c, std::uint8_t{0});
+        for (const std::int64_t row : rows.at)
+          for (const std::int64_t column : columns.at)
+            max_of_bytes(reinterpret_cast<const std::uint8_t*>(src.at(n, row, column)), result, dst.c);
+      }
+    }
+  });
+  return nullptr;
+}
+
 const char* pool_wide_blocks(const PoolProblem& problem) {
   if (problem.type != PoolType::average) return "no averages";
   if (std::min(problem.window.kernel_w, problem.src.w) < kManyColumns) return "windows of few columns";
@@ -280,6 +313,7 @@ const char* pool_blocks(const PoolProblem& problem) {
 }
 
 constexpr Implementation<PoolProblem> kPools[] = {
+    {"pool_bytes", pool_bytes},
     {"pool_wide_blocks", pool_wide_blocks},
     {"pool_blocks", pool_blocks},
 };

@@ -44,6 +44,14 @@ bool multiplies_bfloat16() {
   return result;
 }
 
+bool multiplies_bytes() {
+  static const bool result = [] {
+    constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWanted) == kWanted;
+  }();
+  return result;
+}
+
 Compiled::Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst,
                    dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, std::vector<Borrowed> borrowed, int threads,
                    std::shared_ptr<void> owner)

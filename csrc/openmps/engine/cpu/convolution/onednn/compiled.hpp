@@ -58,7 +58,11 @@ class Compiled {
 
  private:
   static Format format_of(const dnnl::memory::desc& desc) {
-    return desc.get_data_type() == dnnl::memory::data_type::bf16 ? Format::bfloat16 : Format::float32;
+    switch (desc.get_data_type()) {
+      case dnnl::memory::data_type::bf16: return Format::bfloat16;
+      case dnnl::memory::data_type::u8: return Format::unorm8;
+      default: return Format::float32;
+    }
   }
 
   struct Context {

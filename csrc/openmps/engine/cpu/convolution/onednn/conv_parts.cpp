@@ -46,7 +46,11 @@ std::int64_t formats_key(const ConvCall& call) {
 }
 
 memory::data_type data_type_of(Format format) {
-  return format == Format::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+  switch (format) {
+    case Format::bfloat16: return memory::data_type::bf16;
+    case Format::unorm8: return memory::data_type::u8;
+    default: return memory::data_type::f32;
+  }
 }
 
 SourceAxis map_source_axis(std::int64_t extent, std::int64_t results, std::int64_t start, std::int64_t stride,

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of problems on 8-bit numbers (engine/problem/quantized.hpp). Results are equal, but for values that lie in the
+middle of two steps up to float32's rounding, which may be one step off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .engine import NUMBERS, Array, Random, Stored, Window, activated, chance, floats, image, pick, real, row, whole
+from .engine_convolution import correlate
+from .engine_pooling import pooled
+from .row_file import Row
+
+MAX = 255
+MIDDLE = 2e-3  # steps
+
+
+def steps(rng: Random, low: float = 0.01, high: float = 0.1) -> dict[str, Any]:
+    return {"scale": real(rng, low, high), "zero": pick(rng, (0, 0, 128, 255, whole(rng, 1, 254)))}
+
+
+def numbers(rng: Random, shape: tuple[int, ...]) -> Stored:
+    return rng.integers(0, MAX + 1, shape).astype(np.uint8)
+
+
+def read(q: Stored, given: dict[str, Any]) -> Array:
+    return float(np.float32(given["scale"])) * (q.astype(np.float64) - given["zero"])
+
+
+def stored(value: Array, given: dict[str, Any], error: Array | float) -> tuple[Array, Array]:
+    """Return the numbers as a kernel reads them, q / 255, and their tolerance."""
+    exact = value / float(np.float32(given["scale"]))
+    inside = np.clip(exact, -given["zero"], MAX - given["zero"])
+    distance = np.abs(inside - np.floor(inside) - 0.5)
+    one_off = distance < MIDDLE + error / float(np.float32(given["scale"]))
+    return (np.rint(inside) + given["zero"]) / MAX, np.where(one_off, 1.0, 0.0) / MAX + 1e-6
+
+
+def neuron_of(rng: Random) -> dict[str, Any] | None:
+    kind = pick(rng, ("none", "none", "relu", "relun"))
+    return None if kind == "none" else {"type": NUMBERS[kind], "a": 0.0, "b": real(rng, 0.5, 6), "c": 0.0}
+
+
+def conv_row(seed: int) -> Row:
+    rng = np.random.default_rng(910000 + seed)
+    kernel = pick(rng, ((1, 1), (3, 3), (3, 3), (5, 5), (7, 7), (1, 3)))
+    kind = pick(rng, ("plain", "plain", "plain", "depthwise", "groups"))
+    inputs, outputs = pick(rng, (1, 3, 4, 16, 31, 64, 67)), pick(rng, (1, 4, 16, 33, 64, 80))
+    groups = 1
+    if kind == "depthwise":
+        groups = outputs = pick(rng, (4, 16, 17, 32, 72))
+        inputs = 1
+    elif kind == "groups":
+        groups, inputs, outputs = 4, pick(rng, (4, 16)), 4 * pick(rng, (4, 16))
+    stride, dilation = pick(rng, ((1, 1), (1, 1), (2, 2))), pick(rng, ((1, 1), (1, 1), (2, 2)))
+    start = tuple(
+        -whole(rng, 0, (k - 1) * d) if chance(rng, 4) else -((k - 1) * d // 2)
+        for k, d in zip(kernel, dilation, strict=True)
+    )
+    window = Window(kernel, stride, dilation, start)
+    h, w = whole(rng, 1, 14), whole(rng, 1, 14)
+    size = (-(-h // stride[0]), -(-w // stride[1]))
+    if chance(rng, 8):  # the whole source
+        window, size = Window((h, w)), (1, 1)
+        kernel = window.kernel
+    src = numbers(rng, (whole(rng, 1, 2), h, w, inputs * groups))
+    src_steps = steps(rng)
+    whole_multiples = seed % 7 != 6
+    weights = rng.integers(-127, 128, (outputs, *kernel, inputs)) * rng.uniform(0.002, 0.02, (outputs, 1, 1, 1))
+    if not whole_multiples:
+        weights = rng.uniform(-1, 1, weights.shape)
+    weights = weights.astype(np.float32)
+    bias = floats(rng, outputs, -3, 3) if chance(rng, 2) else None
+    neuron = neuron_of(rng)
+    x, exact = read(src, src_steps), weights.astype(np.float64)
+    sums = correlate(x, exact, None if bias is None else bias.astype(np.float64), window, groups, size)
+    sizes = correlate(np.abs(x), np.abs(exact), None if bias is None else np.abs(bias), window, groups, size)
+    value, error = activated(neuron, sums, sizes * 2e-6)
+    fields = {
+        "src": src,
+        "weights": weights,
+        "weights.groups": groups,
+        "weights.bias": bias,
+        "neuron": neuron,
+        "window": window.fields(),
+        "src_steps": src_steps,
+    }
+    name = f"{kind} {seed}" + ("" if whole_multiples else ", other weights")
+    if chance(rng, 5):
+        return row("QuantizedConv", name + ", values", fields, {"dst": (value, error + 1e-6)})
+    span = max(float(np.ptp(value)), 1e-3)
+    fields["dst_steps"] = steps(rng, span / 300, span / 100)
+    return row("QuantizedConv", name, fields, {"dst": stored(value, fields["dst_steps"], error)}, dst="unorm8")
+
+
+def sum_row(seed: int) -> Row:
+    rng = np.random.default_rng(920000 + seed)
+    shape = (whole(rng, 1, 3), whole(rng, 1, 30), whole(rng, 1, 9), pick(rng, (1, 3, 16, 37, 512)))
+    fields: dict[str, Any] = {"src0": numbers(rng, shape), "src1": numbers(rng, shape)}
+    fields |= {"src0_steps": steps(rng), "src1_steps": steps(rng), "dst_steps": steps(rng, 0.03, 0.2)}
+    value = read(fields["src0"], fields["src0_steps"]) + read(fields["src1"], fields["src1_steps"])
+    if chance(rng, 2):
+        fields["min"] = 0.0
+    if chance(rng, 3):
+        fields["max"] = real(rng, 1, 6)
+    value = np.clip(value, fields.get("min"), fields.get("max")) if {"min", "max"} & fields.keys() else value
+    return row("QuantizedSum", str(seed), fields, {"dst": stored(value, fields["dst_steps"], 1e-5)}, dst="unorm8")
+
+
+def pool_row(seed: int) -> Row:
+    """Maxima of numbers, which are read and stored without conversion."""
+    rng = np.random.default_rng(930000 + seed)
+    c, h, w = pick(rng, (1, 3, 16, 64, 77)), whole(rng, 1, 12), whole(rng, 1, 12)
+    kernel = (whole(rng, 1, 5), whole(rng, 1, 5))
+    start = tuple(-whole(rng, 0, k - 1) for k in kernel)
+    window = Window(kernel, (whole(rng, 1, 3), whole(rng, 1, 3)), (1, 1), start, pick(rng, ("zero", "clamp")))
+    size = (whole(rng, 1, 6), whole(rng, 1, 6))
+    src = image(rng, (whole(rng, 1, 2), h, w, c), formats="unorm8")
+    value = pooled("max", src / float(MAX), window, size, (0, 0))
+    fields = {"src": src, "type": 0, "window": window.fields()}
+    return row("Pool", f"of bytes {seed}", fields, {"dst": (value, 1e-6)}, dst="unorm8")
+
+
+def rows() -> Iterator[Row]:
+    yield from map(conv_row, range(200))
+    yield from map(sum_row, range(60))
+    yield from map(pool_row, range(40))
