@@ -118,7 +118,33 @@ def optimizers() -> Iterator[tuple[str, Array]]:
     yield "SGD", values.numpy("float32").copy()
 
 
-PARTS = (forward, gradients, pooling, reductions, normalizations, gates, copies, losses, optimizers)
+def quantized() -> Iterator[tuple[str, Array]]:
+    """Yield a network on 8-bit numbers: convolutions with and without a border and a zero, a sum, max pooling."""
+    rng = np.random.default_rng(7)
+
+    def stored(x: mpscnn.Value, step: float, zero: int) -> mpscnn.Value:
+        numbers = graph.add("NeuronLinear", x, a=1 / (255 * step), b=zero / 255, result_dtype="uint8")
+        return graph.add("NeuronLinear", numbers, a=255 * step, b=-zero * step)
+
+    def convolved(x: mpscnn.Value, size: int, multiples: bool = True) -> mpscnn.Value:
+        weight = rng.integers(-9, 10, (16, 16, size, size)) / 64 + (0 if multiples else rng.random((16, 16, 1, 1)))
+        return graph.add("Convolution", x, weight=weight.astype(np.float32), padding=size // 2)
+
+    graph = mpscnn.Graph()
+    x = stored(graph.input("x", channels=16), 1 / 32, 128)
+    a = stored(convolved(x, 3), 1 / 4, 100)
+    b = stored(convolved(x, 1), 1 / 4, 120)
+    c = stored(graph.add("Add", a, b, minimum_value=0.0), 1 / 8, 0)
+    d = stored(graph.add("PoolingMax", c, kernel_size=2), 1 / 8, 0)
+    graph.output(stored(convolved(d, 3, multiples=False), 4, 30), "y")
+    values = rng.normal(size=(2, 8, 8, 16)).astype(np.float32)
+    # In steps of the result: one of them is no difference between two implementations.
+    yield "quantized", np.rint(np.asarray(mpscnn.Network(graph)(values)) / 4 + 30).astype(np.uint8)
+    numbers = (255 * rng.random((2, 8, 8, 16))).astype(np.uint8)
+    yield "pool of bytes", mpscnn.PoolingMax(3)(numbers, dtype="uint8")
+
+
+PARTS = (forward, quantized, gradients, pooling, reductions, normalizations, gates, copies, losses, optimizers)
 
 
 def save(path: str) -> None:

@@ -29,12 +29,15 @@ using NodeKernel = std::variant<std::shared_ptr<Kernel>, std::shared_ptr<Functio
 std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
                                  std::optional<std::int64_t>, std::string>>& inputs,
-    const std::vector<std::tuple<std::string, NodeKernel, std::vector<std::uint32_t>>>& nodes,
+    const std::vector<std::tuple<std::string, NodeKernel, std::vector<std::uint32_t>, std::string>>& nodes,
     const std::vector<std::uint32_t>& outputs, const py::object& dtype, const OptionalArg<Device, "device">& device) {
   NetworkParts parts;
   for (const auto& [name, h, w, c, fixed_by] : inputs) parts.inputs.push_back({name, h, w, c, fixed_by});
-  for (const auto& [name, kernel, sources] : nodes) {
+  for (const auto& [name, kernel, sources, node_dtype] : nodes) {
     parts.nodes.push_back({name, nullptr, sources});
+    check(node_dtype.empty() || node_dtype == "uint8", "node \"", name, "\": result_dtype (\"", node_dtype,
+          "\") is neither empty, the network's, nor \"uint8\".");
+    if (!node_dtype.empty()) parts.nodes.back().dtype = DType::uint8;
     if (const auto* function = std::get_if<std::shared_ptr<FunctionLayer>>(&kernel))
       parts.nodes.back().function = *function;
     else
@@ -168,8 +171,8 @@ py::list images_of(const Network& network, const Shapes4& inputs) {
   const auto number = [](std::int64_t value) { return value < 0 ? std::nullopt : std::optional(value); };
   py::list list;
   for (const auto& image : network.images(shapes_from(inputs)))
-    list.append(py::dict("shape"_a = tuple_of(image.shape), "reads"_a = image.reads, "input"_a = number(image.input),
-                         "output"_a = number(image.output)));
+    list.append(py::dict("shape"_a = tuple_of(image.shape), "dtype"_a = std::string(name_of(image.dtype)),
+                         "reads"_a = image.reads, "input"_a = number(image.input), "output"_a = number(image.output)));
   return list;
 }
 

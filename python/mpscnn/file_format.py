@@ -54,6 +54,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
                 },
                 "origin": node.origin,
                 **({"training": node.training} if node.training else {}),
+                **({"result_dtype": node.result_dtype} if node.result_dtype else {}),
             }
         )
     shapes = loaded_shapes(network)
@@ -268,7 +269,10 @@ class _Reader:
         strange = set(arguments) - set(inspect.signature(KERNELS[kernel]).parameters) | set(arguments) & {"device"}
         if strange:
             raise self._wrong(f'{where}: {kernel} has no parameter "{min(strange):.100}".')
-        graph.add(kernel, *sources, name=name, origin=origin, **arguments)
+        dtype = self._get(node, "result_dtype", str, where) if "result_dtype" in node else ""
+        if dtype not in ("", "uint8"):
+            raise self._wrong(f'{where}: result_dtype "{dtype:.100}".')
+        graph.add(kernel, *sources, name=name, origin=origin, result_dtype=dtype, **arguments)
         training = self._get(node, "training", dict, where) if "training" in node else {}
         if training:
             momentum, statistics = training.get("momentum"), training.get("statistics", "batch")

@@ -111,6 +111,8 @@ class Node:
         Properties of batch normalization that only a `Trainer` uses. "momentum": that of the running statistics, as in
         torch.nn. "statistics": mean and variance are computed over the "batch" (default) or each "image" in training;
         "none" keeps the given ones, for a kernel that only scales and shifts.
+    result_dtype : str
+        Type of the result's image: "uint8", which holds 0...1 in steps of 1/255, or "" for the network's.
     """
 
     name: str
@@ -119,10 +121,12 @@ class Node:
     arguments: dict[str, Any] = field(default_factory=dict)
     origin: str = ""
     training: dict[str, Any] = field(default_factory=dict)
+    result_dtype: str = ""
 
     def __repr__(self) -> str:
         parts = [repr(self.name), repr(self.kernel), repr(self.sources), _shown(self.arguments)]
-        parts += [f"{name}={value!r}" for name in ("origin", "training") if (value := getattr(self, name))]
+        others = ("origin", "training", "result_dtype")
+        parts += [f"{name}={value!r}" for name in others if (value := getattr(self, name))]
         return f"Node({', '.join(parts)})"
 
     def with_(self, **changes: Any) -> Node:
@@ -266,6 +270,7 @@ class Graph(_checks.Made):
         *sources: Value,
         name: str | None = None,
         origin: str = "",
+        result_dtype: str = "",
         **arguments: Any,
     ) -> Value:
         """Add a kernel by its Python name or class, or a Metal function.
@@ -283,6 +288,9 @@ class Graph(_checks.Made):
             Name of the node and of its value; default: the kernel's name in lower case, with a number.
         origin : str
             Node of the source model that it comes from, for tables and errors.
+        result_dtype : str
+            "uint8" stores the result as numbers of 8 bits, 0...1 in steps of 1/255, rounded and clamped; default: in
+            the network's type.
         **arguments
             Arguments of the kernel's class; values are checked when the network is made. For a function, its arguments
             that are not textures, by name, which are constants of the network, and up to three others.
@@ -305,10 +313,12 @@ class Graph(_checks.Made):
         ValueError
             A source does not belong to this graph; the name is taken.
         """
+        if _checks.text(result_dtype, "result_dtype") not in ("", "uint8"):
+            raise ValueError(f'result_dtype ("{result_dtype}") is neither "uint8" nor "", the network\'s.')
         if isinstance(kernel, _core._MetalFunction):
             given = kernel._node_arguments(arguments, len(sources))
             default = self.unique(kernel.name) if name is None else name
-            return self._append(METAL_FUNCTION, sources, default, origin, given)
+            return self._append(METAL_FUNCTION, sources, default, origin, given, result_dtype)
         kind = KERNELS[kernel] if isinstance(kernel, str) and kernel in KERNELS else kernel
         if isinstance(kind, str):
             raise KeyError(f'there is no kernel "{kind}".')
@@ -326,7 +336,7 @@ class Graph(_checks.Made):
             inspect.signature(kind).bind(**arguments)
         except TypeError as error:
             raise TypeError(f"{row['name']}: {error}.") from None
-        return self._append(row["name"], sources, name, origin, arguments)
+        return self._append(row["name"], sources, name, origin, arguments, result_dtype)
 
     def concatenate(self, *sources: Value, name: str | None = None, origin: str = "") -> Value:
         """Add a concatenation of the channels of two or more values of equal height and width.
@@ -360,13 +370,20 @@ class Graph(_checks.Made):
         return self._append(CONCATENATE, sources, name, origin, {})
 
     def _append(
-        self, kernel: str, sources: tuple[Value, ...], name: str | None, origin: str, arguments: dict[str, Any]
+        self,
+        kernel: str,
+        sources: tuple[Value, ...],
+        name: str | None,
+        origin: str,
+        arguments: dict[str, Any],
+        result_dtype: str = "",
     ) -> Value:
         for source in sources:
             self._check(source, kernel, "source")
         _checks.text(origin, "origin")
         taken = self._take(name if name is not None else self.unique(kernel.lower()))
-        self.nodes.append(Node(taken, kernel, tuple(source.name for source in sources), arguments, origin))
+        names = tuple(source.name for source in sources)
+        self.nodes.append(Node(taken, kernel, names, arguments, origin, result_dtype=result_dtype))
         return Value(taken)
 
     def _check(self, value: Value, where: str, what: str) -> None:

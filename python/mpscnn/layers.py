@@ -36,7 +36,7 @@ Shape = tuple[int, int, int, int]
 InputShapes = Mapping[str, Sequence[int]] | Sequence[int] | None
 
 _WEIGHT_LAYOUT = "OHWI"  # of every kernel with weights
-_ITEM_SIZES = {"float32": 4, "float16": 2}
+_ITEM_SIZES = {"float32": 4, "float16": 2, "uint8": 1}
 # Arguments that hold parameters, for all kernels.
 _PARAMETERS = ("weight", "bias", "gamma", "beta")
 # Families of nodes that are not kernels.
@@ -190,7 +190,7 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
                 parameters=_parameters(node),
                 multiply_adds=multiply_adds,
                 flops=2 * multiply_adds or _operations(node, sources, result),
-                result_bytes=math.prod(result) * _ITEM_SIZES[network.dtype],
+                result_bytes=math.prod(result) * _ITEM_SIZES[node.result_dtype or network.dtype],
             )
         )
     return table
@@ -548,7 +548,7 @@ def memory_plan(model: Graph | Network, input_shapes: InputShapes = None) -> Mem
         elif row["output"] is not None:
             role, name, item, last = "output", outputs[row["output"]], _ITEM_SIZES[network.dtype], len(steps)
         else:
-            role, item = "temporary", _ITEM_SIZES[network.dtype]
+            role, item = "temporary", _ITEM_SIZES[row["dtype"]]
         images.append(PlannedImage(number, role, name, shape, math.prod(shape) * item, first, last))
     temporary = [image for image in images if image.role == "temporary"]
     live = [sum(i.nbytes for i in temporary if i.first_step <= step <= i.last_step) for step in range(len(steps))]

@@ -118,7 +118,8 @@ class Network(_checks.Made):
         numbers = {name: number for number, name in enumerate(self._inputs)}
         nodes = []
         for node in self.graph.nodes:
-            nodes.append((node.name, self._kernel(node, device), [numbers[source] for source in node.sources]))
+            sources = [numbers[source] for source in node.sources]
+            nodes.append((node.name, self._kernel(node, device), sources, node.result_dtype))
             numbers[node.name] = len(numbers)
         self._core = _core._Network(
             [(spec.name, spec.height, spec.width, spec.channels, spec.fixed_by) for spec in self._inputs.values()],

@@ -270,7 +270,7 @@ def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep
             if len(node.sources) != 1 or node.sources[0] not in by_name or node.sources[0] in replaced:
                 continue
             producer = by_name[node.sources[0]]
-            if len(consumers[producer.name]) != 1 or producer.name in outputs:
+            if len(consumers[producer.name]) != 1 or producer.name in outputs or producer.result_dtype:
                 continue
             folded = fold(producer, node)
             if folded is None:
@@ -279,7 +279,11 @@ def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep
             origin = ", ".join(part for part in (producer.origin, node.origin) if part)
             replaced[producer.name] = None
             replaced[node.name] = folded.with_(
-                name=node.name, kernel=kept.kernel, sources=producer.sources, origin=origin
+                name=node.name,
+                kernel=kept.kernel,
+                sources=producer.sources,
+                origin=origin,
+                result_dtype=node.result_dtype,
             )
         if not replaced:
             return graph

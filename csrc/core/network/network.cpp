@@ -201,10 +201,10 @@ std::vector<ImageShape> shapes_of(std::span<const std::shared_ptr<Image>> images
 }
 
 /// Return the shapes of the plan's temporary images for batch size `n`.
-std::vector<ImageShape> temporaries(const NetworkPlan& plan, std::int64_t n) {
+std::vector<ImageShape> temporaries(const NetworkPlan& plan, std::int64_t n, DType dtype) {
   std::vector<ImageShape> shapes;
   for (const auto& image : plan.images) {
-    if (image.input >= 0 || image.output >= 0) continue;
+    if (image.input >= 0 || image.output >= 0 || image.dtype != dtype) continue;
     shapes.push_back(image.shape);
     shapes.back().n = n;
   }
@@ -297,7 +297,8 @@ void Network::encode_steps(CommandBuffer& buffer, const NetworkPlan& plan,
   const PoolScope pool;
   auto images = boundary(plan, inputs, outputs);
   if (device_->prefetches_temporaries())
-    prefetch_temporaries(buffer, temporaries(plan, inputs[0]->shape().n), parts_.dtype);
+    for (const auto dtype : {parts_.dtype, DType::uint8})
+      prefetch_temporaries(buffer, temporaries(plan, inputs[0]->shape().n, dtype), dtype);
   for (const auto& step : plan.steps) {
     in_node(name_of(step.node), [&] {
       auto& destination = images[step.destination];
@@ -305,7 +306,7 @@ void Network::encode_steps(CommandBuffer& buffer, const NetworkPlan& plan,
         const auto& spec = plan.images[step.destination];
         auto shape = spec.shape;
         shape.n = inputs[0]->shape().n;
-        destination = Image::temporary(buffer, shape, parts_.dtype);
+        destination = Image::temporary(buffer, shape, spec.dtype);
         if (spec.reads != 1) destination->set_read_count(spec.reads);
       }
       encode_step(step, buffer, images);
@@ -325,7 +326,7 @@ std::shared_ptr<CommandBuffer> Network::encode_apart(const NetworkPlan& plan,
       auto shape = plan.images[step.destination].shape;
       shape.n = inputs[0]->shape().n;
       if (auto& destination = images[step.destination]; !destination)
-        destination = Image::make(device_, shape, parts_.dtype);
+        destination = Image::make(device_, shape, plan.images[step.destination].dtype);
       encode_step(step, *buffer, images);
     });
   }

@@ -62,7 +62,7 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
     const auto value = parts_.outputs[i];
     output_images.push_back(add_image(shapes_[value]));
     images.back().output = static_cast<std::int64_t>(i);
-    if (image_of_[value] < 0) image_of_[value] = output_images.back();
+    if (image_of_[value] < 0 && !own_dtype(value)) image_of_[value] = output_images.back();
   }
   for (std::uint32_t node = 0; node < parts_.nodes.size(); ++node) {
     const auto value = static_cast<std::uint32_t>(first_node + node);
@@ -103,7 +103,7 @@ std::uint64_t NetworkPlan::changes() const {
 std::int64_t NetworkPlan::working_bytes() const {
   const auto bytes_of = [&](std::uint32_t image) {
     const auto& s = images[image].shape;
-    return s.h * s.w * s.c * static_cast<std::int64_t>(size_of(parts_.dtype));
+    return s.h * s.w * s.c * static_cast<std::int64_t>(size_of(images[image].dtype));
   };
   std::vector<std::size_t> last(images.size(), 0);
   for (std::size_t i = 0; i < steps.size(); ++i)
@@ -120,8 +120,18 @@ std::int64_t NetworkPlan::working_bytes() const {
 }
 
 std::uint32_t NetworkPlan::add_image(ImageShape shape) {
-  images.push_back({.shape = shape});
+  images.push_back({.shape = shape, .dtype = parts_.dtype});
   return static_cast<std::uint32_t>(images.size() - 1);
+}
+
+std::uint32_t NetworkPlan::add_image_of(std::uint32_t value) {
+  const auto image = add_image(shapes_[value]);
+  images[image].dtype = own_dtype(value).value_or(parts_.dtype);
+  return image;
+}
+
+std::optional<DType> NetworkPlan::own_dtype(std::uint32_t value) const {
+  return is_input(value) ? std::nullopt : node_of(value).dtype;
 }
 
 /// Replace leading sources of a concatenation by an earlier concatenation of the same sources, as in a dense block.
@@ -178,6 +188,7 @@ void NetworkPlan::find_parts() {
   for (std::uint32_t node = 0; node < parts_.nodes.size(); ++node) {
     const auto value = static_cast<std::uint32_t>(first_node + node);
     const auto& kernel = parts_.nodes[node].kernel;
+    if (parts_.nodes[node].dtype) part_[value].reset();
     // A function has textures of whole images, not of ranges of their channels.
     if (parts_.nodes[node].function) {
       part_[value].reset();
@@ -207,7 +218,7 @@ NetworkPlan::Location NetworkPlan::location(std::uint32_t value) {
     place.first += part->first;
     return place;
   }
-  if (image_of_[value] < 0) image_of_[value] = add_image(shapes_[value]);
+  if (image_of_[value] < 0) image_of_[value] = add_image_of(value);
   return {static_cast<std::uint32_t>(image_of_[value]), 0};
 }
 

@@ -60,6 +60,9 @@ class NetworkPlan {
   void find_parts();
   std::uint32_t outermost(std::uint32_t value) const;
   std::uint32_t add_image(ImageShape shape);
+  std::uint32_t add_image_of(std::uint32_t value);
+  /// Return the type of a node's result, if it is not the network's.
+  std::optional<DType> own_dtype(std::uint32_t value) const;
   Location location(std::uint32_t value);
   ChannelRange range(std::uint32_t value);
   void add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel, const std::vector<std::uint32_t>& sources,

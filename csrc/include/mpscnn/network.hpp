@@ -29,6 +29,7 @@ struct NetworkNode {
   std::shared_ptr<Kernel> kernel;
   std::vector<std::uint32_t> sources;
   std::shared_ptr<FunctionLayer> function = {};  ///< instead of a kernel
+  std::optional<DType> dtype = {};               ///< of the result's image; default: the network's
 
   /// Whether the sources are concatenated along the channels.
   bool is_concatenation() const { return !kernel && !function; }
@@ -54,6 +55,7 @@ struct NetworkImage {
   std::int64_t reads = 0;    ///< number of encodes that read it: the read_count of a temporary image
   std::int64_t input = -1;   ///< index of the input, or
   std::int64_t output = -1;  ///< index of the output; both -1: temporary
+  DType dtype = DType::float32;
 };
 
 class NetworkPlan;

@@ -101,6 +101,8 @@ def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list
             if shapes[source][3] % 4:
                 raise _RefusedError(f"Concatenate behind {shapes[source][3]} channels, no multiple of 4")
         return [same]
+    if node.result_dtype:
+        raise _RefusedError(f"{node.kernel} with a result of {node.result_dtype}, which is rounded to 256 steps")
     if node.kernel == METAL_FUNCTION:
         raise _RefusedError(f"the Metal function {node.arguments['function'].name}, which has no gradient")
     if node.kernel in _REDUCTIONS and not node.arguments:

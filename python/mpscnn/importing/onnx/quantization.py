@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized ONNX operators, in float arithmetic.
+"""Quantized ONNX operators.
 
-MPS has no kernels of 8-bit numbers for images. Quantized numbers are floats with the same whole values, which are
-exact, and weights are dequantized at import. Results differ from those of an 8-bit program where float32's rounding
-moves a value across the middle between two steps.
+Numbers of 8 bits between QuantizeLinear and DequantizeLinear are images of uint8, which hold q / 255: one linear
+function converts values to numbers, another one converts numbers to values, and the image rounds and clamps. The CPU
+engine computes with the numbers themselves; on other devices kernels compute with the values. Where an operator
+reads the numbers, they are floats with the same whole values. Weights are dequantized at import. Results differ from
+those of an 8-bit program where float32's rounding moves a value across the middle between two steps.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
-from ..builder import Tensor, UnmappedError
+from ..builder import Builder, Tensor, UnmappedError
 from ..ops import arithmetic, convolution, elementwise
 from .layers import convolve
 from .node import Call, Value
@@ -45,8 +49,30 @@ def _scale_and_zero(call: Call, x: Tensor, first: int = 1) -> tuple[NDArray[np.f
     return scale, offset, None if zero is None else zero.dtype
 
 
+class _Numbers:
+    """Tensors of whole numbers, and the same numbers as images of uint8, for one graph."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, tuple[Tensor, int]] = {}  # by the name of the whole numbers: image, offset of its zero
+        self.values: dict[tuple[str, float, float], Tensor] = {}  # dequantized images
+
+
+_NUMBERS: WeakKeyDictionary[Builder, _Numbers] = WeakKeyDictionary()
+
+
 def _quantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-    """Return whole numbers: round(x / scale) + zero, within the range of the type."""
+    """Return whole numbers, and remember them as an image of uint8. The graph drops the one that nothing reads."""
+    y = _whole_numbers(call, x, scale, zero, dtype)
+    if dtype.itemsize == 1 and scale.size == zero.size == 1 and float(scale.reshape(())) > 0:
+        step, offset = float(scale.reshape(())), -np.iinfo(dtype).min
+        a, b = 1 / (255 * step), (float(zero.reshape(())) + offset) / 255
+        image = call.builder.add("NeuronLinear", x, a=a, b=b, result_dtype="uint8")
+        _NUMBERS.setdefault(call.builder, _Numbers()).images[y.value.name] = image, offset
+    return y
+
+
+def _whole_numbers(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
+    """Return round(x / scale) + zero, within the range of the type."""
     if dtype.kind not in "iu":
         raise UnmappedError(f"values quantized as {dtype}")
     b, limits = call.builder, np.iinfo(dtype)
@@ -58,6 +84,14 @@ def _quantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], d
 
 def _dequantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any]) -> Tensor:
     b = call.builder
+    known = _NUMBERS.get(b)
+    if known and x.value.name in known.images and scale.size == zero.size == 1:
+        image, offset = known.images[x.value.name]
+        step, nought = float(scale.reshape(())), float(zero.reshape(())) + offset
+        key = image.value.name, step, nought
+        if key not in known.values:
+            known.values[key] = b.add("NeuronLinear", image, a=255 * step, b=-nought * step)
+        return replace(known.values[key], axes=x.axes, flat=x.flat)
     y = elementwise.of_several(b, arithmetic.subtract, x, zero) if zero.any() else x
     return elementwise.of_several(b, arithmetic.multiply, y, scale)
 
