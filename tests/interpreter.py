@@ -31,6 +31,7 @@ def from_nhwc(image: NDArray, layout: str, shape: tuple[int, ...] | None) -> NDA
 
 def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
     values = {name: to_nhwc(np.asarray(arrays[name]), spec.layout) for name, spec in graph.inputs.items()}
+    by_name = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         sources = [values[name] for name in node.sources]
         if node.kernel == CONCATENATE:
@@ -38,7 +39,9 @@ def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
         elif node.kernel == METAL_FUNCTION:
             values[node.name] = _run_function(sources, **node.arguments)
         else:
-            values[node.name] = mpscnn.KERNELS[node.kernel](**node.arguments)(*sources)
+            kernel = mpscnn.KERNELS[node.kernel](**node.arguments)
+            numbers = any(by_name[name].result_dtype for name in node.sources if name in by_name)
+            values[node.name] = kernel(*sources, dtype=node.result_dtype or ("float32" if numbers else None))
     return {
         name: from_nhwc(values[output.source], output.layout, output.shape) for name, output in graph.outputs.items()
     }

@@ -57,6 +57,8 @@ def _node(node: Node, sources: list[Any], shapes: list[Shape]) -> Any:
         return _concatenated(sources, shapes)
     if node.kernel not in _BUILDERS:
         raise NotImplementedError(f"MPSNNGraph has no node of the kernel {node.kernel}.")
+    if node.result_dtype:
+        raise NotImplementedError(f"a node of {node.kernel} has no result_dtype ({node.result_dtype}).")
     names, build = _BUILDERS[node.kernel]
     defaults = {spec["name"]: spec["default"] for spec in row_of(KERNELS[node.kernel])["params"]}
     arguments = dict(node.arguments)

@@ -398,6 +398,7 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         array = array.reshape(array.shape + (1,) * len(missing))
         order = spec.layout + "".join(missing)
         values[name] = np.ascontiguousarray(array.transpose([order.index(letter) for letter in "NHWC"]))
+    by_name = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         sources = [values[name] for name in node.sources]
         if node.kernel == CONCATENATE:
@@ -405,7 +406,9 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         elif node.kernel == METAL_FUNCTION:
             values[node.name] = _run_function(sources, **node.arguments)
         else:
-            values[node.name] = KERNELS[node.kernel](**node.arguments, device=network.device)(*sources)
+            kernel = KERNELS[node.kernel](**node.arguments, device=network.device)
+            numbers = any(by_name[name].result_dtype for name in node.sources if name in by_name)
+            values[node.name] = kernel(*sources, dtype=node.result_dtype or ("float32" if numbers else None))
     outputs = {}
     for name, output in network.outputs.items():
         order = output.layout + "".join(letter for letter in "NHWC" if letter not in output.layout)
