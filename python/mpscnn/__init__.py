@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         OptimizerStochasticGradientDescent,
     )
     from .profiling import profile
+    from .quantization import quantize
     from .threads import get_num_threads, set_num_threads
     from .training import Trainer
 
@@ -104,6 +105,7 @@ _LAZY = {
     "load": "loading",
     "metal_function": "metal",
     "profile": "profiling",
+    "quantize": "quantization",
     "set_num_threads": "threads",
     "Trainer": "training",
     "UnsupportedOperatorError": "errors",
@@ -183,6 +185,7 @@ __all__ = [
     "memory",
     "pack_bits",
     "profile",
+    "quantize",
     "reorder",
     "reorder_linear",
     "set_num_threads",

@@ -32,6 +32,13 @@ import mpscnn
 from mpscnn.graph import Value
 from support import random
 
+
+def convolving() -> mpscnn.Network:
+    graph = mpscnn.Graph()
+    graph.output(graph.add("Convolution", graph.input("x", channels=4), weight=random((8, 4, 3, 3))), "y")
+    return mpscnn.Network(graph)
+
+
 OF_OPTIMIZERS: dict[str, Any] = {
     "learning_rate": np.float32(0.1),
     "gradient_rescale": 2,
@@ -73,7 +80,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "out": None,
         "temporary": False,
     },
-    "Graph.add": lambda: {"kernel": "NeuronReLU", "name": "second", "origin": "a (ReLU)"},
+    "Graph.add": lambda: {"kernel": "NeuronReLU", "name": "second", "result_dtype": "uint8", "origin": "a (ReLU)"},
     "Graph.concatenate": lambda: {"name": "second", "origin": "a (Concat)"},
     "Graph.input": lambda: {
         "name": "z",
@@ -339,6 +346,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "pack_bits": lambda: {"weight": random(W), "layout": "OIHW"},
     "profile": lambda: {"per_kernel": np.False_},
     "profile.save": lambda: {"path": Path(SCRATCH.name) / "trace.json"},
+    "quantize": lambda: {
+        "network": convolving(),
+        "samples": [random(X)],
+        "method": "minmax",
+        "percentile": 99.0,
+        "progress": None,
+    },
     "reorder": lambda: {
         "array": random(W),
         "source": "OIHW",

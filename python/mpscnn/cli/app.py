@@ -12,7 +12,7 @@ import typer
 from .._core import __version__
 from ..benchmarking import ResultsDifferError
 from ..errors import ImportError as ModelError
-from . import bench, cache, convert, info, plot, run_command, serve, trace, verify
+from . import bench, cache, convert, info, plot, quantize, run_command, serve, trace, verify
 from .console import end_by_sigpipe, say, write
 from .options import State
 
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(info.info)
 app.command()(convert.convert)
+app.command()(quantize.quantize)
 app.command("run")(run_command.run)
 app.command()(bench.bench)
 app.command()(verify.verify)

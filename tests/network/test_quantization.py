@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks on 8-bit numbers: plans that compute with them, files, and mpscnn.quantize."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpscnn
+from mpscnn.quantization import QuantizationError, difference
+from support import ENGINE
+
+CPUINFO = Path("/proc/cpuinfo")
+HAS_VNNI = CPUINFO.exists() and "avx512_vnni" in CPUINFO.read_text()
+STEP, ZERO = 0.05, 100
+
+
+def stored(graph: mpscnn.Graph, x: Any, step: float = STEP, zero: int = ZERO) -> Any:
+    numbers = graph.add("NeuronLinear", x, a=1 / (255 * step), b=zero / 255, result_dtype="uint8")
+    return graph.add("NeuronLinear", numbers, a=255 * step, b=-zero * step)
+
+
+def weights(seed: int, *shape: int) -> np.ndarray:
+    return (np.random.default_rng(seed).integers(-127, 128, shape) / 512).astype(np.float32)
+
+
+def residual() -> mpscnn.Graph:
+    """Two convolutions, their sum and its max pooling, all on numbers; the last value is read by a mean."""
+    graph = mpscnn.Graph()
+    x = stored(graph, graph.input("x", channels=8))
+    a = graph.add("Convolution", x, weight=weights(1, 8, 8, 3, 3), padding=1, activation="relu")
+    b = graph.add("Convolution", x, weight=weights(2, 8, 8, 1, 1), bias=np.ones(8, np.float32))
+    total = graph.add("Add", stored(graph, a), stored(graph, b), minimum_value=0.0)
+    small = graph.add("PoolingMax", stored(graph, total), kernel_size=2)
+    graph.output(graph.add("ReduceRowMean", stored(graph, small)), "y")
+    graph.output(total, "total")
+    return graph
+
+
+def x_of(seed: int = 0, shape: tuple[int, ...] = (2, 8, 8, 8)) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def trace(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"MPSCNN_TRACE": "dispatch"} | environment,
+        check=True,
+    )
+    return done.stderr
+
+
+PROGRAM = """
+import sys; sys.path[:0] = {path!r}
+from network import test_quantization as t
+import mpscnn
+graph = t.residual()
+del graph.outputs["total"]
+mpscnn.Network(graph)(t.x_of())
+"""
+
+
+@pytest.mark.skipif(not HAS_VNNI or ENGINE != "cpu", reason="the processor does not multiply bytes")
+def test_kernels_compute_with_numbers() -> None:
+    text = trace(PROGRAM.format(path=sys.path))
+    kinds = re.findall(r"^mpscnn dispatch: (\w+Problem)", text, re.MULTILINE)
+    # Only the source is converted, and what the mean reads.
+    assert kinds == [
+        "NeuronProblem",
+        "QuantizedConvProblem",
+        "QuantizedConvProblem",
+        "QuantizedSumProblem",
+        "PoolProblem",
+        "NeuronProblem",
+        "ReduceProblem",
+    ]
+    assert "mpscnn dispatch: pool: pool_bytes" in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the variable is one of openmps")
+def test_processors_without_vnni_compute_with_values() -> None:
+    text = trace(PROGRAM.format(path=sys.path), ONEDNN_MAX_CPU_ISA="AVX2")
+    assert "Quantized" not in text
+    assert "ConvProblem" in text
+
+
+def test_same_as_kernels_one_by_one() -> None:
+    """Equal to the same kernels without a plan, up to single steps where rounding falls on the other side."""
+    graph = residual()
+    ours = mpscnn.Network(graph)(x_of())
+    values: dict[str, np.ndarray] = {"x": x_of()}
+    for node in graph.nodes:
+        kernel = mpscnn.KERNELS[node.kernel](**node.arguments)
+        values[node.name] = kernel(*(values[s] for s in node.sources), dtype=node.result_dtype or "float32")
+    for name, found in zip(graph.outputs, ours, strict=True):
+        expected = values[graph.outputs[name].source]
+        off = np.abs(found - expected)
+        assert off.max() < 2 * STEP + 1e-5
+        assert (off > 1e-4).mean() < 0.02
+
+
+def test_results_are_numbers() -> None:
+    graph = mpscnn.Graph()
+    graph.output(stored(graph, graph.input("x", channels=3)), "y")
+    x = np.linspace(-8, 10, 48, dtype=np.float32).reshape(1, 4, 4, 3)
+    expected = STEP * (np.clip(np.rint(x / np.float32(STEP)) + ZERO, 0, 255) - ZERO)
+    np.testing.assert_allclose(mpscnn.Network(graph)(x), expected, atol=1e-5)
+
+
+def test_numbers_as_an_output_are_values() -> None:
+    """A value of 8 bits that is an output is 0...1 in the network's type."""
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=4)
+    graph.output(graph.add("NeuronLinear", x, a=0.5, result_dtype="uint8"), "y")
+    y = mpscnn.Network(graph)(np.full((1, 2, 2, 4), 0.5, np.float32))
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, 64 / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [4, 3])
+def test_concatenated(channels: int) -> None:
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=channels)
+    numbers = graph.add("NeuronLinear", x, a=1.0, result_dtype="uint8")
+    graph.output(graph.concatenate(numbers, x), "y")
+    given = np.random.default_rng(0).random((1, 3, 3, channels)).astype(np.float32)
+    expected = np.concatenate([np.rint(given * 255) / 255, given], 3)
+    np.testing.assert_allclose(mpscnn.Network(graph)(given), expected, atol=1e-6)
+
+
+def test_saved(tmp_path: Path) -> None:
+    network = mpscnn.Network(residual())
+    network.save(tmp_path / "net.mpscnn")
+    again = mpscnn.load(tmp_path / "net.mpscnn")
+    assert sum(node.result_dtype == "uint8" for node in again.graph.nodes) == 5
+    for a, b in zip(network(x_of()), again(x_of()), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_smaller_images() -> None:
+    """The images of numbers have a quarter of the bytes."""
+    graph = mpscnn.Graph()
+    graph.output(stored(graph, graph.input("x", channels=8)), "y")
+    table = mpscnn.Network(graph).layers((1, 4, 4, 8))
+    assert [layer.result_bytes for layer in table] == [128, 512]
+
+
+def test_wrong_type() -> None:
+    graph = mpscnn.Graph()
+    x = graph.input("x")
+    with pytest.raises(ValueError, match=r'result_dtype \("int8"\) is neither "uint8" nor ""'):
+        graph.add("NeuronReLU", x, result_dtype="int8")
+
+
+# ---- mpscnn.quantize
+
+
+def classifier() -> mpscnn.Network:
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=3)
+    rng = np.random.default_rng(5)
+
+    def conv(source: Any, inputs: int, outputs: int) -> Any:
+        weight = (rng.normal(size=(outputs, inputs, 3, 3)) / np.sqrt(4.5 * inputs)).astype(np.float32)
+        return graph.add("Convolution", source, weight=weight, padding=1, activation="relu")
+
+    a = graph.add("PoolingMax", conv(x, 3, 16), kernel_size=2)
+    b = graph.add("Add", conv(conv(a, 16, 16), 16, 16), a)
+    mean = graph.add("ReduceRowMean", graph.add("ReduceColumnMean", b))
+    weight = rng.normal(size=(10, 16)).astype(np.float32)
+    graph.output(graph.add("FullyConnected", mean, weight=weight), "y", layout="NC")
+    return mpscnn.Network(graph)
+
+
+def batches(count: int = 3) -> list[np.ndarray]:
+    return [x_of(seed, (4, 16, 16, 3)) for seed in range(count)]
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile"])
+def test_quantized_is_near(method: str) -> None:
+    network, samples, seen = classifier(), batches(), []
+    small = mpscnn.quantize(network, samples, method=method, progress=lambda *done: seen.append(done))
+    assert seen[-1] == (len(seen), len(seen))
+    found = difference(network, small, batches(5))
+    assert found.images == 20
+    assert 0 < found.max_difference < 0.05 * found.max_result
+    assert found.mean_difference < 0.01 * found.max_result
+    assert found.same_top1 is not None
+    assert found.same_top1 >= 0.9
+    # Weights are multiples of a step for each output.
+    for node in small.graph.nodes:
+        if node.kernel == "Convolution":
+            each = np.asarray(node.arguments["weight"]).reshape(16, -1)
+            count = 127 * each / np.abs(each).max(1, keepdims=True)
+            np.testing.assert_allclose(count, np.rint(count), atol=1e-3)
+
+
+def test_percentile_cuts_outliers() -> None:
+    samples = batches(1)
+    samples[0][0, 0, 0, 0] = 1000
+
+    def step(**options: Any) -> float:
+        small = mpscnn.quantize(classifier(), samples, **options)
+        return next(1 / (255 * n.arguments["a"]) for n in small.graph.nodes if n.result_dtype)
+
+    assert step() > 3.9
+    assert step(method="percentile", percentile=99.9) < 0.4
+
+
+@pytest.mark.skipif(not HAS_VNNI or ENGINE != "cpu", reason="the processor does not multiply bytes")
+def test_quantized_network_uses_numbers() -> None:
+    program = f"""
+import sys; sys.path[:0] = {sys.path!r}
+from network import test_quantization as t
+import mpscnn
+mpscnn.quantize(t.classifier(), t.batches())(t.batches()[0])
+"""
+    text = trace(program)
+    assert text.count("QuantizedConvProblem") == 4
+    assert text.count("QuantizedSumProblem") == 1
+    assert "quantized_convolve: quantized_floats" not in text
+
+
+def test_wrong_arguments() -> None:
+    network = classifier()
+    with pytest.raises(ValueError, match=r'method \("mean"\) is neither "minmax" nor "percentile"'):
+        mpscnn.quantize(network, batches(), method="mean")
+    with pytest.raises(ValueError, match=r"percentile \(20\) is not from 50 to 100"):
+        mpscnn.quantize(network, batches(), percentile=20)
+    with pytest.raises(ValueError, match="samples is empty"):
+        mpscnn.quantize(network, [])
+    with pytest.raises(TypeError, match=r"network \(int\) is not a Network"):
+        mpscnn.quantize(1, [])
+    with pytest.raises(QuantizationError, match="quantized already"):
+        mpscnn.quantize(mpscnn.quantize(network, batches()), batches())
+    with pytest.raises(QuantizationError, match=r"samples\[0\]: value .* is not finite"):
+        mpscnn.quantize(network, [np.full((1, 8, 8, 3), np.nan, np.float32)])
+    graph = mpscnn.Graph()
+    graph.output(graph.add("NeuronReLU", graph.input("x", channels=3)), "y")
+    with pytest.raises(QuantizationError, match="no convolution or linear layer"):
+        mpscnn.quantize(mpscnn.Network(graph), batches())
