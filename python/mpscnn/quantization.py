@@ -204,11 +204,15 @@ def quantize(
     _checks.instance(network, "network", Network)
     if _checks.text(method, "method") not in METHODS:
         raise ValueError(f'method ("{method}") is neither "minmax" nor "percentile".')
-    share = float(percentile)
+    share = _checks.real(percentile, "percentile")
     if not 50 <= share <= 100:
         raise ValueError(f"percentile ({percentile}) is not from 50 to 100.")
     if len(network.inputs) != 1:
         raise ValueError(f"network: the number of inputs ({len(network.inputs)}) is not 1.")
+    if not isinstance(samples, Iterable):
+        _checks.refuse(samples, "samples", "an iterable of arrays")
+    if progress is not None and not callable(progress):
+        _checks.refuse(progress, "progress", "callable")
     given = list(samples)
     if not given:
         raise ValueError("samples is empty.")

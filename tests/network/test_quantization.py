@@ -155,6 +155,28 @@ def test_smaller_images() -> None:
     assert [layer.result_bytes for layer in table] == [128, 512]
 
 
+def test_pooling_with_another_zero() -> None:
+    """Numbers of other steps are not the maxima of the source's."""
+    graph = mpscnn.Graph()
+    x = stored(graph, graph.input("x", channels=4))
+    graph.output(stored(graph, graph.add("PoolingMax", x, kernel_size=2), zero=ZERO + 20), "y")
+    x = x_of(3, (1, 4, 4, 4))
+    rounded = STEP * np.rint(x / STEP)
+    expected = rounded.reshape(1, 2, 2, 2, 2, 4).max((2, 4))
+    np.testing.assert_allclose(mpscnn.Network(graph)(x), expected, atol=1e-5)
+
+
+def test_a_stored_result_is_not_fused() -> None:
+    """The neuron behind it reads rounded values."""
+    graph = mpscnn.Graph()
+    x = graph.input("x", channels=4)
+    one = np.eye(4, dtype=np.float32)[:, :, None, None]
+    numbers = graph.add("Convolution", x, weight=one, result_dtype="uint8")
+    graph.output(graph.add("NeuronLinear", numbers, a=2.0), "y")
+    given = np.random.default_rng(0).random((1, 3, 3, 4)).astype(np.float32)
+    np.testing.assert_allclose(mpscnn.Network(graph)(given), 2 * np.rint(given * 255) / 255, atol=1e-6)
+
+
 def test_wrong_type() -> None:
     graph = mpscnn.Graph()
     x = graph.input("x")
