@@ -169,11 +169,15 @@ def not_implemented() -> set[str]:
 
 
 def cuda_computes_all() -> bool:
-    """Return whether the CUDA engine solves every kind of problem, so that every class of openmps runs there."""
+    """Return whether the CUDA engine solves every kind of problem, so that every class of openmps runs there.
+
+    No class records problems on 8-bit numbers: plans for the CPU engine make them.
+    """
     engine = ROOT / "csrc" / "openmps" / "engine"
     problems = re.findall(r"struct (\w+Problem)\b", (engine / "problem" / "fwd.hpp").read_text(encoding="utf-8"))
     families = (engine / "cuda" / "families.hpp").read_text(encoding="utf-8")
-    return set(problems) == set(re.findall(r"^bool solve\(const (\w+Problem)& problem, Work& work\);", families, re.M))
+    recorded = {problem for problem in problems if not problem.startswith("Quantized")}
+    return recorded == set(re.findall(r"^bool solve\(const (\w+Problem)& problem, Work& work\);", families, re.M))
 
 
 def support(table: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -50,6 +50,11 @@ COMPONENTS = {
         "csrc/openmps/engine/cpu/pointwise/vectors.hpp",
         "csrc/openmps/engine/cpu/reduction/pixel_sums.cpp",
     ),
+    "Quantization": (
+        "csrc/openmps/engine/plan/quantization.cpp",
+        "csrc/openmps/engine/cpu/quantized/quantized.cpp",
+        "csrc/openmps/engine/cpu/convolution/onednn/quantized_conv.cpp",
+    ),
     "CudaKernels": tuple(
         f"csrc/openmps/engine/cuda/kernels/{name}.hpp"
         for name in (
