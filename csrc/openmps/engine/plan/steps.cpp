@@ -15,6 +15,7 @@
 #include "engine/problem/print.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/implementations.hpp"
+#include "engine/shared/team.hpp"
 
 namespace openmps {
 bool traces_steps() {
@@ -54,6 +55,7 @@ std::string Steps::labels(std::size_t step) const {
 
 void run_problem(Engine& engine, const Problem& problem) {
   if (const auto* task = std::get_if<HostTask>(&problem)) {
+    const TeamSharePause pause;  // it may wait for another queue's list
     if (task->run_on && task->run_on(engine)) return;
     engine.synchronize();  // the host may read earlier results
     if (task->run) task->run();
@@ -71,6 +73,7 @@ void run_problem(Engine& engine, const Problem& problem) {
 }
 
 std::unique_ptr<Run> Engine::start(Steps& steps, std::shared_ptr<void>&) {
+  const TeamShare share;
   const bool traces = traces_steps();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto begin = std::chrono::steady_clock::now();

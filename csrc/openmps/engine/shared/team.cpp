@@ -10,8 +10,10 @@
 #include <strings.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -68,9 +70,40 @@ bool spin_until(std::chrono::microseconds time, Condition condition) {
   return false;
 }
 
+/// A slot for the team of a share. Slots are reused, never freed: a thread may look at one after its team has ended.
+struct Team {
+  static constexpr int kMaxSize = 1 << 15;
+
+  void (*body)(void*) = nullptr;
+  void* context = nullptr;
+  alignas(64) std::atomic<std::uint64_t> claims{0};    ///< number of the team, its size, the next unclaimed part
+  alignas(64) std::atomic<int> unfinished{0};          ///< parts
+  alignas(64) std::atomic<int> arrived{0}, round{0};   ///< at the barrier
+  bool is_taken = false;                               ///< guarded by the pool's mutex
+
+  void open(int size, void (*new_body)(void*), void* new_context) noexcept {
+    body = new_body, context = new_context;
+    unfinished.store(size, std::memory_order_relaxed);
+    const auto number = (claims.load(std::memory_order_relaxed) >> 32) + 1;
+    claims.store(number << 32 | static_cast<std::uint64_t>(size) << 16 | 1, std::memory_order_seq_cst);
+  }
+  static int size_of(std::uint64_t claims) { return static_cast<int>(claims >> 16 & 0xffff); }
+  static int next_of(std::uint64_t claims) { return static_cast<int>(claims & 0xffff); }
+  bool has_part() const noexcept {
+    const auto seen = claims.load(std::memory_order_seq_cst);
+    return next_of(seen) < size_of(seen);
+  }
+  /// Run an unclaimed part, if there is one.
+  bool run_part() noexcept;
+  void finish_part() noexcept {
+    if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_all();
+  }
+};
+
 /// Rank and size of the calling thread's team; size 0 outside of one.
 struct Place {
   int number = 0, size = 0;
+  Team* team = nullptr;
 };
 thread_local Place place;
 thread_local int nested = 0;  // teams of one thread begun within that team
@@ -78,65 +111,143 @@ thread_local int limit = 0;   // set_max_threads(); 0: none
 thread_local int usual = 0;   // mpscnn::available_threads() at its last start_threads()
 thread_local int ready = 0;   // max size of its teams with the threads started so far
 
+bool Team::run_part() noexcept {
+  auto seen = claims.load(std::memory_order_acquire);
+  for (;;) {
+    const int size = size_of(seen), next = next_of(seen);
+    if (next >= size) return false;
+    if (!claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    // The team cannot end before this part, so body and context are those of the claim.
+    place = {next, size, this};
+    body(context);
+    place = {};
+    finish_part();
+    return true;
+  }
+}
+
+class Pool;
+
+/// The share of the calling thread.
+struct Share {
+  Pool* pool = nullptr;  ///< null: none
+  Team* team = nullptr;
+  int threads = 0;
+  int processors = 0;  ///< counted for it: less than `threads` if there are fewer
+  bool is_for_one_team = false;
+};
+thread_local Share share;
+
 // Teams of oneDNN have one part per thread. More parts do not help: a thread that loses its processor does so within a
 // part, and the others wait for it. Measured with twice and four times as many (batch 1, ResNet-18, ResNet-50, VGG-16
 // and MobileNetV2, AMD Zen 3, two cores): beside one and two busy programs at most 3 % faster and up to 58 % slower, on
 // a quiet machine up to 13 % slower.
-/// Runs one team at a time. Threads claim parts: one that wakes too late finds that the thread that began the team has
-/// done its part. The latter claims nothing before its own part has ended, so parts that wait for each other get a
-/// thread each: as many threads as parts take part, and a waiting thread holds one part.
+/// Runs the teams of all shares, each of one thread that begins it and of workers, which serve any team. Threads claim
+/// parts: one that wakes too late finds that the thread that began the team has done its part. The latter claims
+/// nothing before its own part has ended, so parts that wait for each other get a thread each: there are as many
+/// workers as all shares have threads besides those that begin teams, and a waiting thread holds one part.
 class Pool {
  public:
   static Pool& instance() { return *current().load(std::memory_order_acquire); }
 
-  /// Start threads for teams of `size`; return the available size. Starts none inside of a team.
+  /// Start workers for teams of `size`; return the available size. Starts none inside of a team.
   int prepare(int size) noexcept {
-    const int ready = threads_.load(std::memory_order_acquire) + 1;
-    if (ready >= size || place.size != 0 || now() < retry_at_.load(std::memory_order_relaxed))
-      return std::min(size, ready);
-    const std::lock_guard lock(turns_);
-    return grow(size);
+    const int available = workers_.load(std::memory_order_acquire) + 1;
+    if (available >= size || place.size != 0 || now() < retry_at_.load(std::memory_order_relaxed))
+      return std::min(size, available);
+    const std::lock_guard lock(mutex_);
+    grow(size);
+    return std::min(size, workers_.load(std::memory_order_relaxed) + 1);
+  }
+
+  /// Wait until a share of that many threads fits beside the others; in order, so that large ones get their turn.
+  Share take_share(int threads) noexcept {
+    threads = std::clamp(threads, 1, Team::kMaxSize);
+    std::unique_lock lock(mutex_);
+    const std::uint64_t ticket = last_ticket_++;
+    grow(wanted_.load(std::memory_order_relaxed) + threads);
+    Share taken;
+    const auto fits = [&] {
+      if (ticket != next_ticket_) return false;
+      const int processors = mpscnn::available_threads(), wanted = wanted_.load(std::memory_order_relaxed);
+      taken.processors = std::min(threads, processors);
+      processors_.store(processors, std::memory_order_relaxed);
+      if (used_ + taken.processors > processors) return false;
+      // Alone, a team has its parts run by the workers that there are.
+      if (wanted > 0 && wanted + threads - 1 > workers_.load(std::memory_order_relaxed)) return false;
+      const auto found = std::ranges::find(teams_, false, &Team::is_taken);
+      taken.team = found == teams_.end() ? nullptr : &*found;
+      return taken.team != nullptr;
+    };
+    changed_.wait(lock, fits);
+    ++next_ticket_;
+    taken.pool = this;
+    taken.threads = threads;
+    taken.team->is_taken = true;
+    used_ += taken.processors;
+    used_teams_.store(std::max<int>(used_teams_.load(std::memory_order_relaxed),
+                                    static_cast<int>(taken.team - teams_.data()) + 1),
+                      std::memory_order_seq_cst);
+    callers_.fetch_add(1, std::memory_order_relaxed);
+    wanted_.fetch_add(threads - 1, std::memory_order_relaxed);
+    const bool others_wait = last_ticket_ != next_ticket_;
+    lock.unlock();
+    if (others_wait) changed_.notify_all();
+    return taken;
+  }
+
+  void give_back(const Share& given) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      given.team->is_taken = false;
+      used_ -= given.processors;
+      callers_.fetch_sub(1, std::memory_order_relaxed);
+      wanted_.fetch_sub(given.threads - 1, std::memory_order_relaxed);
+      if (last_ticket_ == next_ticket_) return;
+    }
+    changed_.notify_all();
   }
 
   void begin(int size, void (*body)(void*), void* context) noexcept {
-    turns_.lock();
-    grow(size);
-    body_ = body, context_ = context;
-    unfinished_.store(size, std::memory_order_relaxed);
-    place = {0, size};
-    const auto team = static_cast<std::uint32_t>(calls_.load(std::memory_order_relaxed) + 1);
-    claims_.store(pack(team, size, 1), std::memory_order_release);
+    if (share.pool != this) {
+      share = take_share(size);
+      share.is_for_one_team = true;
+    }
+    place = {0, size, share.team};
+    share.team->open(size, body, context);
     calls_.fetch_add(1, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) > 0) calls_.notify_all();
+    wake(std::max(size - 1, wanted_.load(std::memory_order_relaxed)));
   }
 
   void end() noexcept {
-    finish_part();
-    while (run_part()) {
+    Team& team = *place.team;
+    team.finish_part();
+    while (team.run_part()) {
     }
-    if (!spin_until(kJoinSpin, [&] { return unfinished_.load(std::memory_order_acquire) == 0; })) {
-      for (int left = unfinished_.load(std::memory_order_acquire); left != 0;
-           left = unfinished_.load(std::memory_order_acquire))
-        unfinished_.wait(left, std::memory_order_acquire);
+    if (!spin_until(kJoinSpin, [&] { return team.unfinished.load(std::memory_order_acquire) == 0; })) {
+      for (int left = team.unfinished.load(std::memory_order_acquire); left != 0;
+           left = team.unfinished.load(std::memory_order_acquire))
+        team.unfinished.wait(left, std::memory_order_acquire);
     }
     place = {};
-    turns_.unlock();
+    if (share.is_for_one_team) give_back(std::exchange(share, Share()));
   }
 
-  void barrier(int size) noexcept {
-    const int round = round_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
-      arrived_.store(0, std::memory_order_relaxed);
-      round_.store(round + 1, std::memory_order_release);
-      round_.notify_all();
+  static void barrier(Team& team, int size) noexcept {
+    const int round = team.round.load(std::memory_order_acquire);
+    if (team.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
+      team.arrived.store(0, std::memory_order_relaxed);
+      team.round.store(round + 1, std::memory_order_release);
+      team.round.notify_all();
       return;
     }
-    if (spin_until(kJoinSpin, [&] { return round_.load(std::memory_order_acquire) != round; })) return;
-    round_.wait(round, std::memory_order_acquire);
+    if (spin_until(kJoinSpin, [&] { return team.round.load(std::memory_order_acquire) != round; })) return;
+    team.round.wait(round, std::memory_order_acquire);
   }
 
  private:
-  static constexpr int kMaxThreads = 1 << 15;
+  // Shares at once. Each has a processor of its own.
+  static constexpr std::size_t kMaxTeams = 256;
 
   /// Threads do not survive a fork: the child gets a new pool.
   static std::atomic<Pool*>& current() {
@@ -147,44 +258,52 @@ class Pool {
     return pool;
   }
 
-  static std::uint64_t pack(std::uint32_t team, int size, int next) {
-    return std::uint64_t{team} << 32 | static_cast<std::uint64_t>(size) << 16 | static_cast<std::uint64_t>(next);
-  }
-
-  /// Start threads for teams of `size`, under the lock; return the available size. Fewer threads also do all parts.
-  int grow(int size) noexcept {
-    int threads = threads_.load(std::memory_order_relaxed);
-    for (; threads + 1 < size && threads + 1 < kMaxThreads && now() >= retry_at_.load(std::memory_order_relaxed);
-         ++threads) {
+  /// Start workers for a team of `size`, with the mutex, as far as the system allows.
+  void grow(int size) noexcept {
+    int workers = workers_.load(std::memory_order_relaxed);
+    for (; workers + 1 < size && workers + 1 < Team::kMaxSize && now() >= retry_at_.load(std::memory_order_relaxed);
+         ++workers) {
+      awake_.fetch_add(1, std::memory_order_seq_cst);
       try {
         std::thread([this] { work(); }).detach();
       } catch (const std::exception&) {  // no thread (EAGAIN) or no memory
+        awake_.fetch_sub(1, std::memory_order_seq_cst);
         retry_at_.store(now() + kRetryInterval.count(), std::memory_order_relaxed);
         break;
       }
     }
-    threads_.store(threads, std::memory_order_release);
-    return std::min(size, threads + 1);
+    workers_.store(workers, std::memory_order_release);
   }
 
-  /// Run an unclaimed part of the current team, if there is one.
+  /// Wake sleeping workers so that `wanted` are awake. One that is falling asleep has seen the team, or is counted as
+  /// asleep here: both sides first write, then read.
+  void wake(int wanted) noexcept {
+    const int missing = std::min(wanted, workers_.load(std::memory_order_relaxed)) - awake_.load(std::memory_order_seq_cst);
+    if (missing <= 0) return;
+    wakes_.fetch_add(1, std::memory_order_seq_cst);
+    if (missing == 1)
+      wakes_.notify_one();
+    else
+      wakes_.notify_all();
+  }
+
   bool run_part() noexcept {
-    auto seen = claims_.load(std::memory_order_acquire);
-    for (;;) {
-      const int size = static_cast<int>(seen >> 16 & 0xffff), next = static_cast<int>(seen & 0xffff);
-      if (next >= size) return false;
-      if (!claims_.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire))
-        continue;
-      // The team cannot end before this part, so body_ and context_ are those of the claim.
-      place = {next, size};
-      body_(context_);
-      finish_part();
-      return true;
-    }
+    const int count = used_teams_.load(std::memory_order_acquire);
+    for (int i = 0; i < count; ++i)
+      if (teams_[static_cast<std::size_t>(i)].run_part()) return true;
+    return false;
+  }
+  bool has_part() const noexcept {
+    const int count = used_teams_.load(std::memory_order_seq_cst);
+    for (int i = 0; i < count; ++i)
+      if (teams_[static_cast<std::size_t>(i)].has_part()) return true;
+    return false;
   }
 
-  void finish_part() noexcept {
-    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_all();
+  /// Return whether more threads are awake than there are processors. Those that wait then leave them to the others.
+  bool is_crowded() const noexcept {
+    return awake_.load(std::memory_order_relaxed) + callers_.load(std::memory_order_relaxed) >
+           processors_.load(std::memory_order_relaxed);
   }
 
   [[noreturn]] void work() {
@@ -196,31 +315,42 @@ class Pool {
       const int seen = calls_.load(std::memory_order_acquire);
       while (run_part()) {
       }
-      if (spin_until(kIdleSpin, [&] { return calls_.load(std::memory_order_acquire) != seen; })) continue;
-      sleepers_.fetch_add(1, std::memory_order_seq_cst);
-      calls_.wait(seen, std::memory_order_seq_cst);
-      sleepers_.fetch_sub(1, std::memory_order_relaxed);
+      const auto is_called = [&] { return calls_.load(std::memory_order_acquire) != seen; };
+      if (is_crowded() ? is_called() : spin_until(kIdleSpin, is_called)) continue;
+      const int wakes = wakes_.load(std::memory_order_seq_cst);
+      awake_.fetch_sub(1, std::memory_order_seq_cst);
+      if (!has_part()) wakes_.wait(wakes, std::memory_order_seq_cst);
+      awake_.fetch_add(1, std::memory_order_seq_cst);
     }
   }
 
-  std::mutex turns_;
-  void (*body_)(void*) = nullptr;
-  void* context_ = nullptr;
-  std::atomic<int> threads_{0};
+  std::mutex mutex_;  ///< of the shares
+  std::condition_variable changed_;
+  std::uint64_t last_ticket_ = 0, next_ticket_ = 0;  ///< of the queue for shares
+  int used_ = 0;                                     ///< processors of all shares
+  std::atomic<int> processors_{1};                   ///< when the last share was asked for
+  std::atomic<int> callers_{0};                      ///< shares
+  std::atomic<int> wanted_{0};                       ///< workers that the shares need at most
+  std::atomic<int> workers_{0};
   std::atomic<Clock::rep> retry_at_{0};
-  alignas(64) std::atomic<std::uint64_t> claims_{0};  ///< team, its size, the next unclaimed part
-  alignas(64) std::atomic<int> calls_{0};             ///< teams begun
-  std::atomic<int> sleepers_{0};
-  alignas(64) std::atomic<int> unfinished_{0};          ///< parts
-  alignas(64) std::atomic<int> arrived_{0}, round_{0};  ///< at the barrier
+  std::atomic<int> used_teams_{0};  ///< the others have never been used
+  std::array<Team, kMaxTeams> teams_;
+  alignas(64) std::atomic<int> calls_{0};  ///< teams begun
+  alignas(64) std::atomic<int> awake_{0};  ///< workers
+  std::atomic<int> wakes_{0};
 };
 
-}  // namespace
+void set_share(int threads) noexcept { share = Pool::instance().take_share(threads); }
 
-namespace {
+int drop_share() noexcept {
+  const Share given = std::exchange(share, Share());
+  if (given.pool != &Pool::instance()) return 0;  // none, or of the process that was forked
+  given.pool->give_back(given);
+  return given.threads;
+}
 
 void prepare_threads() noexcept {
-  const int wanted = std::max(limit, usual);
+  const int wanted = limit > 0 ? limit : usual;
   ready = wanted > 1 ? Pool::instance().prepare(wanted) : 1;
 }
 
@@ -241,7 +371,20 @@ int max_threads() noexcept {
 int set_max_threads(int threads) noexcept {
   const int before = std::exchange(limit, threads);
   if (limit > ready) usual == 0 ? start_threads() : prepare_threads();
+  if (limit == 0 && usual > ready) ready = 0;  // threads that the limit did not need are started when they are
   return before;
+}
+
+TeamShare::TeamShare() noexcept : is_outer_(share.pool != &Pool::instance()) {
+  if (is_outer_) set_share(max_threads());
+}
+TeamShare::~TeamShare() {
+  if (is_outer_) drop_share();
+}
+
+TeamSharePause::TeamSharePause() noexcept : threads_(drop_share()) {}
+TeamSharePause::~TeamSharePause() {
+  if (threads_ > 0) set_share(threads_);
 }
 
 int thread_number() noexcept { return nested ? 0 : place.number; }
@@ -255,7 +398,7 @@ void begin_team(int threads, void (*body)(void*), void* context) {
   } else if (threads > 1) {
     Pool::instance().begin(threads, body, context);
   } else {
-    place = {0, 1};
+    place = {0, 1, nullptr};
   }
 }
 
@@ -276,7 +419,7 @@ void run_team(int threads, void (*body)(void*), void* context) {
 }
 
 void team_barrier() noexcept {
-  if (team_size() > 1) Pool::instance().barrier(place.size);
+  if (team_size() > 1) Pool::barrier(*place.team, place.size);
 }
 
 }  // namespace openmps

@@ -19,9 +19,35 @@ int max_threads() noexcept;
 /// Set that limit for the calling thread, 0 for none; return the previous limit.
 int set_max_threads(int threads) noexcept;
 
+/// The right of the calling thread to compute on max_threads() threads, for a list of commands. The shares of all
+/// threads together are at most mpscnn::available_threads(), so the constructor may wait for the ends of others, which
+/// are served in order. Teams of different shares run side by side. A share within another one changes nothing.
+class TeamShare {
+ public:
+  TeamShare() noexcept;
+  ~TeamShare();
+  TeamShare(const TeamShare&) = delete;
+  TeamShare& operator=(const TeamShare&) = delete;
+
+ private:
+  bool is_outer_;
+};
+
+/// Gives up the share of the calling thread while this lives, for work that may wait for other lists.
+class TeamSharePause {
+ public:
+  TeamSharePause() noexcept;
+  ~TeamSharePause();
+  TeamSharePause(const TeamSharePause&) = delete;
+  TeamSharePause& operator=(const TeamSharePause&) = delete;
+
+ private:
+  int threads_;
+};
+
 /// Run body(context) once for each of `threads` parts and return when all have ended. The body must not throw. If
 /// threads lack a processor, one thread runs several parts; a body that calls team_barrier() gets one thread per part
-/// if `threads` is at most max_threads(). A team inside of another has one part.
+/// if `threads` is at most max_threads(). A team inside of another has one part. Without a TeamShare, the team is one.
 void run_team(int threads, void (*body)(void* context), void* context);
 
 /// Rank and size of the caller's team; 0 and 1 outside of one.
