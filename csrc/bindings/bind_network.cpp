@@ -30,7 +30,8 @@ std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
                                  std::optional<std::int64_t>, std::string>>& inputs,
     const std::vector<std::tuple<std::string, NodeKernel, std::vector<std::uint32_t>, std::string>>& nodes,
-    const std::vector<std::uint32_t>& outputs, const py::object& dtype, const OptionalArg<Device, "device">& device) {
+    const std::vector<std::uint32_t>& outputs, const py::object& dtype, const OptionalArg<Device, "device">& device,
+    int threads) {
   NetworkParts parts;
   for (const auto& [name, h, w, c, fixed_by] : inputs) parts.inputs.push_back({name, h, w, c, fixed_by});
   for (const auto& [name, kernel, sources, node_dtype] : nodes) {
@@ -44,6 +45,7 @@ std::shared_ptr<Network> make_network(
       parts.nodes.back().kernel = std::get<std::shared_ptr<Kernel>>(kernel);
   }
   parts.outputs = outputs;
+  parts.threads = threads;
   parts.dtype = dtype_from(dtype, "dtype", DType::float32);
   check<TypeError>(parts.dtype == DType::float32 || parts.dtype == DType::float16, "Network: dtype (",
                    name_of(parts.dtype), ") is not float32 or float16.");

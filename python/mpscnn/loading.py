@@ -35,6 +35,7 @@ def load(
     allow_reduced_precision: bool = False,
     optimize: bool = True,
     device: Any = None,
+    num_threads: int | None = None,
     mapped: bool = True,
 ) -> Network:
     """Load a model of any supported kind as a network.
@@ -59,7 +60,7 @@ def load(
         the tensors, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules:
         {"free_size": False}, a faster import for one height and width only; {"free_size": True}, an import that may
         take minutes for networks that are hard to trace, instead of one that fixes their size.
-    dtype, mean, std, allow_reduced_precision, optimize, device
+    dtype, mean, std, allow_reduced_precision, optimize, device, num_threads
         See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True
         For files: weights are views of the file if its format allows, so the file must not be written in place while
@@ -118,6 +119,7 @@ def load(
             allow_reduced_precision=allow_reduced_precision,
             optimize=optimize,
             device=device,
+            num_threads=num_threads,
         )
     except Exception as error:
         node = getattr(error, "node", None)

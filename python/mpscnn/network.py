@@ -36,7 +36,7 @@ class Network(_checks.Made):
     ``copy.copy(net)`` shares the kernels and has its own layouts. ``copy.deepcopy(net)`` and pickles, as made by
     multiprocessing, contain the graph of the kernels, the current values of its arrays, including those of mapped
     files, the options and the layouts. Results are equal bit by bit. Data sources must be picklable. The copy is on the
-    default device, on any platform; copying a network on another device raises ValueError.
+    default device, on any platform, unless it has num_threads; copying a network on another device raises ValueError.
 
     Parameters
     ----------
@@ -52,6 +52,11 @@ class Network(_checks.Made):
     optimize : bool, default True
         False: one kernel per node of the graph.
     device : Device, default Device()
+    num_threads : int, >= 1, optional
+        Threads that compute a call, on the CPU; at most those of `set_num_threads`. Calls of several threads or tasks
+        then compute side by side, each with threads and memory of its own, as long as all of them together have no more
+        threads than the process; further calls wait. Default: all threads of the process compute one call after the
+        other. See docs/serving.md.
 
     Raises
     ------
@@ -62,7 +67,9 @@ class Network(_checks.Made):
         "graph (int) is not a Graph.", "dtype (int8) is not float32 or float16."
     ValueError
         "graph has no outputs: call graph.output(value) for each.", a mean or std that is not finite, or has the wrong
-        number of channels.
+        number of channels; "num_threads (0) is less than the minimum (1)."
+    NotImplementedError
+        num_threads was given, and the device does not compute on threads of the processor.
 
     Source
     ------
@@ -90,18 +97,25 @@ class Network(_checks.Made):
         allow_reduced_precision: bool = False,
         optimize: bool = True,
         device: Device | None = None,
+        num_threads: int | None = None,
     ) -> None:
         _checks.instance(graph, "graph", Graph)
         dtype = _image_dtype(dtype)
         allow_reduced_precision = _checks.boolean(allow_reduced_precision, "allow_reduced_precision")
         optimize = _checks.boolean(optimize, "optimize")
         _checks.instance_or_none(device, "device", Device)
+        if num_threads is not None:
+            num_threads = _checks.integer(num_threads, "num_threads", minimum=1, maximum=2**31 - 1)
         if not graph.outputs:
             raise ValueError("graph has no outputs: call graph.output(value) for each.")
         if device is None:
             device = Device()  # here, because errors below name a node
         watch = graph._watch()
-        self._options = {"dtype": dtype, "allow_reduced_precision": allow_reduced_precision}
+        self._options = {
+            "dtype": dtype,
+            "allow_reduced_precision": allow_reduced_precision,
+            "num_threads": num_threads,
+        }
         shapes = graph._shapes
         graph = _normalize_inputs(graph, mean, std)
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
@@ -127,6 +141,7 @@ class Network(_checks.Made):
             [numbers[output.source] for output in self._outputs.values()],
             self.dtype,
             device,
+            self.num_threads or 0,
         )
         # Semaphores are owned by the requests that use them, which end with their event loop.
         self._turns = Turns()
@@ -198,6 +213,11 @@ class Network(_checks.Made):
     def dtype(self) -> str:
         """Type of the images between kernels, and of results."""
         return cast(str, self._options["dtype"])
+
+    @property
+    def num_threads(self) -> int | None:
+        """Threads that compute a call, beside other calls; None: all of the process, one call after the other."""
+        return cast("int | None", self._options["num_threads"])
 
     @property
     def input_layout(self) -> str | dict[str, str]:
@@ -350,9 +370,10 @@ class Network(_checks.Made):
     async def apredict(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run the network without blocking the event loop: ``await net.apredict(x)``.
 
-        Otherwise like ``net(x)``. Requests run in the order of the calls. At most four requests of an event loop are on
-        the device's queue; the others wait. A request that is cancelled while it waits never runs. If it is already on
-        the queue, it completes and writes to ``out`` if given, but its result is dropped.
+        Otherwise like ``net(x)``. Requests start in the order of the calls, those of a network with num_threads side by
+        side. At most four requests of an event loop are on the device's queues; the others wait. A request that is
+        cancelled while it waits never runs. If it is already on a queue, it completes and writes to ``out`` if given,
+        but its result is dropped.
 
         Parameters
         ----------

@@ -219,6 +219,85 @@ void test_number_set() {
   start_threads();
 }
 
+/// The number of threads that shares add up to, while this lives.
+struct ShareLimit {
+  explicit ShareLimit(int threads) { set_share_limit(threads); }
+  ~ShareLimit() { set_share_limit(0); }
+};
+
+void test_shares_side_by_side() {
+  // All parts of both teams wait for each other: teams that took turns would deadlock.
+  const ShareLimit processors(4);
+  constexpr int kRounds = 100;
+  std::array<std::atomic<int>, kRounds> arrived{};
+  std::atomic<int> wrong{0};
+  const auto work = [&] {
+    const ThreadLimit limit(2);
+    for (int round = 0; round < kRounds; ++round) {
+      const TeamShare share;
+      team(2, [&] {
+        wrong += team_size() != 2;
+        ++arrived.at(static_cast<std::size_t>(round));
+        while (arrived.at(static_cast<std::size_t>(round)) < 4) std::this_thread::yield();
+        team_barrier();
+        team_barrier();
+      });
+    }
+  };
+  std::thread other(work);
+  on_other_thread(work);
+  other.join();
+  report(wrong == 0, "two teams of two side by side: %d wrong", wrong.load());
+}
+
+void test_shares_fit() {
+  const ShareLimit processors(4);
+  std::atomic<int> used{0}, most{0}, excess{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&, size = 1 + i % 4] {
+      const ThreadLimit limit(size);
+      for (int round = 0; round < 50; ++round) {
+        const TeamShare share, inner;  // the second changes nothing
+        const int now = used += size;
+        if (now > 4) ++excess;
+        for (int before = most; before < now && !most.compare_exchange_weak(before, now);) {
+        }
+        each_part_once(size);
+        if (round % 8 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        used -= size;
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  report(excess == 0 && most == 4, "shares of 1 to 4 threads add up to %d of 4, %d too many", most.load(), excess.load());
+}
+
+void test_share_of_more_than_all() {
+  const ShareLimit processors(2);
+  on_other_thread([] {
+    const ThreadLimit limit(5);
+    const TeamShare share;
+    report(each_part_once(5), "a share of 5 threads for 2 processors");
+  });
+  const TeamShare share;
+  report(true, "a share after it");
+}
+
+void test_pause() {
+  const ShareLimit processors(2);
+  const ThreadLimit limit(2);
+  const TeamShare share;
+  {
+    const TeamSharePause pause;
+    on_other_thread([] {  // deadlocks if the share is still taken
+      const ThreadLimit all(2);
+      const TeamShare other;
+      report(each_part_once(2), "a share while another one pauses");
+    });
+  }
+  report(each_part_once(2), "a team after a pause");
+}
+
 void test_openmp_names() {
   const auto check = [](const char* where) {
     struct Context {
@@ -345,7 +424,8 @@ int main(int argc, char** argv) {
   return run_tests(
       argc, argv,
       {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier, test_inside,
-       test_several_at_once, test_wakes, test_limit, test_number_set, test_openmp_names, test_quota,
+       test_several_at_once, test_shares_side_by_side,
+       test_shares_fit, test_share_of_more_than_all, test_pause, test_wakes, test_limit, test_number_set, test_openmp_names, test_quota,
 #if !defined(__SANITIZE_THREAD__)  // it ends forked processes that start threads
        test_fork, test_no_thread_can_be_started
 #endif

@@ -122,6 +122,22 @@
 - (void)setComputeThreads:(NSUInteger)threads;
 @end
 
+/// A device that computes on threads of the processor.
+@protocol DeviceOnThreads
+/// YES: command queues may have numbers of threads.
+- (BOOL)computesOnThreads;
+/// Return a queue whose command buffers are computed by at most `threads` threads each, beside those of other queues.
+/// All queues together compute on at most as many threads as the process may use.
+- (nonnull id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)maxCommandBufferCount
+                                                        computeThreads:(NSUInteger)threads;
+@end
+
+/// All queues of such a device.
+@protocol QueueOnThreads
+/// YES: all committed command buffers have completed.
+- (BOOL)isIdle;
+@end
+
 @protocol WeightsOwner
 /// Optional method of a convolution's data source: while the returned object is held, the memory of -weights stays
 /// valid and unchanged, even after purge. nil: it may change.

@@ -90,6 +90,18 @@ class Committing {
   const Handlers *handlers_;
 };
 
+/// Let a side queue wait for the work of the device's own queue. In a handler, all work before it is done.
+void follow_own_queue(Device::Impl &device, id<MTLCommandQueue> side_queue) {
+  if (in_handler || [static_cast<id<QueueOnThreads>>(static_cast<id>(device.queue.get())) isIdle]) return;
+  const auto event = Ref<id<MTLEvent>>::adopt([device.device.get() newEvent]);
+  id<MTLCommandBuffer> before = [device.queue.get() commandBuffer];
+  [before encodeSignalEvent:event.get() value:1];
+  [before commit];
+  id<MTLCommandBuffer> after = [side_queue commandBuffer];
+  [after encodeWaitForEvent:event.get() value:1];
+  [after commit];
+}
+
 Gate &gate() {
   static auto *one = new Gate;
   return *one;
@@ -139,7 +151,8 @@ CommandBuffer::~CommandBuffer() {
 }
 
 std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> device, const std::string &label,
-                                                   const std::string &kernel, bool in_parts) {
+                                                   const std::string &kernel, bool in_parts,
+                                                   std::shared_ptr<SideQueue> side_queue) {
   check_not_forked();
   return guard([&] {
     auto &counted = device->impl();
@@ -148,13 +161,12 @@ std::shared_ptr<CommandBuffer> CommandBuffer::make(std::shared_ptr<Device> devic
     check<std::runtime_error>(count <= Device::Impl::kMaxOpen, "CommandBuffer: ", Device::Impl::kMaxOpen,
                               " command buffers of the device are open, the maximum: commit() or drop one first.");
     in_parts = in_parts && counted.most_work > 0;
-    auto buffer =
-        in_parts
-            ? Ref<id<MTLCommandBuffer>>::retain([MPSCommandBuffer commandBufferFromCommandQueue:counted.queue.get()])
-            : Ref<id<MTLCommandBuffer>>::retain([counted.queue.get() commandBuffer]);
+    id<MTLCommandQueue> queue = side_queue ? side_queue->queue.get() : counted.queue.get();
+    auto buffer = in_parts ? Ref<id<MTLCommandBuffer>>::retain([MPSCommandBuffer commandBufferFromCommandQueue:queue])
+                           : Ref<id<MTLCommandBuffer>>::retain([queue commandBuffer]);
     check<std::runtime_error>(static_cast<bool>(buffer), "CommandBuffer: the device gave no command buffer.");
     if (!label.empty()) [buffer.get() setLabel:ns(label)];
-    auto impl = std::unique_ptr<Impl>(new Impl{device, std::move(open), buffer});
+    auto impl = std::unique_ptr<Impl>(new Impl{device, std::move(open), buffer, std::move(side_queue)});
     impl->is_in_parts = in_parts;
     if (auto profile = Profile::current()) {
       const auto thread = std::hash<std::thread::id>()(std::this_thread::get_id());
@@ -197,6 +209,7 @@ void CommandBuffer::submit(bool awaited) {
     impl_->device->impl().note_allocated();
     add_to_profile();
     id<MTLCommandBuffer> buffer = impl_->buffer.get();
+    if (impl_->side_queue) follow_own_queue(impl_->device->impl(), impl_->side_queue->queue.get());
     Committing committing(impl_->handlers, buffer);
     if (awaited)
       commit_awaited(buffer);
@@ -226,12 +239,18 @@ void CommandBuffer::add_to_profile() {
 void finish_all_work() {
   gate().close();
   for (const auto &device : made_devices()) {
-    guard([&] {
-      // Queues execute in order.
-      id<MTLCommandBuffer> last = [device->impl().queue.get() commandBuffer];
-      commit_awaited(last);
-      [last waitUntilCompleted];
-    });
+    std::vector<id<MTLCommandQueue>> queues{device->impl().queue.get()};
+    {
+      const std::scoped_lock lock(device->impl().side_mutex);
+      for (const SideQueue &side : device->impl().side_queues) queues.push_back(side.queue.get());
+    }
+    for (id<MTLCommandQueue> queue : queues)
+      guard([&] {
+        // Queues execute in order.
+        id<MTLCommandBuffer> last = [queue commandBuffer];
+        commit_awaited(last);
+        [last waitUntilCompleted];
+      });
   }
   Handlers::wait_for_all();
 }
@@ -280,5 +299,6 @@ double CommandBuffer::gpu_start_time() const {
 }
 double CommandBuffer::gpu_end_time() const { return [impl_->buffer.get() GPUEndTime]; }
 std::shared_ptr<Device> CommandBuffer::device() const { return impl_->device; }
+const SideQueue *CommandBuffer::side_queue() const { return impl_->side_queue.get(); }
 
 }  // namespace mpscnn

@@ -35,6 +35,8 @@ std::shared_ptr<Device> wrap(id<MTLDevice> device) {
   if (id<DeviceWithMemory> own = with_memory(device)) impl->memory_space = {[own dlpackType], [own dlpackNumber]};
   impl->prefetches_temporaries = ![device respondsToSelector:@selector(plansTemporaryImages)];
   impl->differentiates_bounds = [device respondsToSelector:@selector(differentiatesBounds)];
+  impl->computes_on_threads = [device respondsToSelector:@selector(computesOnThreads)] &&
+                              [static_cast<id<DeviceOnThreads>>(static_cast<id>(device)) computesOnThreads];
   if (![device respondsToSelector:@selector(hasNoTimeLimit)]) impl->most_work = Device::Impl::kMostWork;
   return std::make_shared<Device>(std::move(impl));
 }
@@ -207,6 +209,36 @@ void Device::set_threads(int threads) {
                                ") is less than the minimum (1).");
   [threads_or_throw(*this) setComputeThreads:static_cast<NSUInteger>(threads)];
   set_available_threads(threads);  // of the threads that move arrays
+}
+
+bool Device::computes_on_threads() const { return impl_->computes_on_threads; }
+
+std::shared_ptr<SideQueue> Device::side_queue(int threads) {
+  check<NotImplementedError>(computes_on_threads(), "Device: ", name(), " has no side queues.");
+  const int processors = available_threads();
+  threads = std::clamp(threads, 1, processors);
+  const std::scoped_lock lock(impl_->side_mutex);
+  SideQueue *found = nullptr;
+  int count = 0;
+  for (SideQueue &one : impl_->side_queues) {
+    if (one.threads != threads) continue;
+    ++count;
+    if (!found || one.users < found->users) found = &one;
+  }
+  if (!found || (found->users > 0 && count < processors / threads)) {
+    auto queue = guard([&] {
+      const auto device = static_cast<id<DeviceOnThreads>>(static_cast<id>(impl_->device.get()));
+      return Ref<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:Impl::kMaxUnfinished
+                                                                              computeThreads:threads]);
+    });
+    found = &impl_->side_queues.emplace_back(SideQueue{std::move(queue), threads});
+  }
+  ++found->users;
+  Impl *const impl = impl_.get();  // devices are never destroyed
+  return {found, [impl](SideQueue *queue) {
+            const std::scoped_lock lock(impl->side_mutex);
+            --queue->users;
+          }};
 }
 
 bool Device::is_supported() const { return MPSSupportsMTLDevice(impl_->device.get()); }

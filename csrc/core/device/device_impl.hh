@@ -6,6 +6,7 @@
 #import <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,13 @@
 #include "core/device/objc_ref.hh"
 
 namespace mpscnn {
+
+class SideQueue {
+ public:
+  Ref<id<MTLCommandQueue>> queue;
+  int threads = 0;
+  int users = 0;  ///< guarded by the device's side_mutex
+};
 
 struct Device::Impl {
   /// Max command buffers that are made and not committed. A queue has a fixed number of slots for unfinished ones, and
@@ -40,6 +48,9 @@ struct Device::Impl {
   /// 2^38 take a few tenths of a second on an M1 (1.3e12 per second).
   static constexpr std::uint64_t kMostWork = std::uint64_t{1} << 38;
   std::atomic<std::uint64_t> most_work = 0;
+  bool computes_on_threads = false;
+  std::mutex side_mutex = {};
+  std::deque<SideQueue> side_queues = {};  ///< never destroyed, at most as many per number of threads as compute at once
 
   /// Update the peak; to be called when memory use is high.
   void note_allocated() {
@@ -86,6 +97,7 @@ struct CommandBuffer::Impl {
   std::shared_ptr<Device> device;
   Open open;
   Ref<id<MTLCommandBuffer>> buffer;
+  std::shared_ptr<SideQueue> side_queue = {};
   std::mutex commit_mutex = {};
   std::shared_ptr<Profile> profile = {};  ///< active when the command buffer was made
   ProfileEvent event = {};                ///< of the encoding, so far

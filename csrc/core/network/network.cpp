@@ -21,8 +21,11 @@ struct Network::Encode {
   std::int64_t n = 0;                          ///< number of images
   std::vector<std::shared_ptr<Image>> images;  ///< inputs, then outputs; none if commands take others
   std::uint64_t changes = 0;                   ///< sum over the kernels
+  const SideQueue* queue = nullptr;            ///< runs of recorded commands are in its order
 
-  bool is_of(const Encode& other) const { return plan == other.plan && n == other.n && images == other.images; }
+  bool is_of(const Encode& other) const {
+    return plan == other.plan && n == other.n && images == other.images && queue == other.queue;
+  }
 };
 
 /// LRU cache of plans, and pool of unused images. A plan in use outlives its entry.
@@ -44,6 +47,10 @@ struct Network::Cache {
 
 std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkParts parts) {
   check(!parts.inputs.empty(), "Network: the number of inputs (0) is less than the minimum (1).");
+  check<NotImplementedError>(parts.threads == 0 || device->computes_on_threads(), "Network: num_threads (",
+                             parts.threads, ") was given, but ", device->name(),
+                             " does not compute on threads of the processor, as the device \"cpu\" does: leave"
+                             " num_threads out.");
   check(!parts.outputs.empty(), "Network: the number of outputs (0) is less than the minimum (1).");
   std::size_t values = parts.inputs.size();
   for (const auto& node : parts.nodes) {
@@ -236,7 +243,7 @@ void Network::encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkP
   const bool can_repeat =
       plan->can_repeat && std::ranges::all_of(outputs, is_given) && RecordedCommands::can_record(buffer);
   if (!can_repeat) return encode_steps(buffer, *plan, inputs, outputs);
-  Encode encode{plan, inputs[0]->shape().n, {}, plan->changes()};
+  Encode encode{plan, inputs[0]->shape().n, {}, plan->changes(), buffer.side_queue()};
   if (!RecordedCommands::takes_other_images(buffer)) {
     encode.images.assign(inputs.begin(), inputs.end());
     encode.images.insert(encode.images.end(), outputs.begin(), outputs.end());
@@ -251,9 +258,12 @@ void Network::encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkP
   if (auto commands = RecordedCommands::make(buffer, inputs, outputs)) {
     std::list<Cache::Recorded> dropped;
     const std::scoped_lock lock(cache_->mutex);
-    cache_->recorded.push_front({std::move(encode), std::move(commands)});
-    if (cache_->recorded.size() > kMostRecorded)
-      dropped.splice(dropped.end(), cache_->recorded, std::prev(cache_->recorded.end()));
+    auto& all = cache_->recorded;
+    const auto* const queue = encode.queue;
+    const auto is_of_queue = [queue](const Cache::Recorded& each) { return each.encode.queue == queue; };
+    all.push_front({std::move(encode), std::move(commands)});
+    if (static_cast<std::size_t>(std::ranges::count_if(all, is_of_queue)) > kMostRecorded)
+      dropped.splice(dropped.end(), all, std::prev(std::find_if(all.rbegin(), all.rend(), is_of_queue).base()));
   }
 }
 
@@ -277,7 +287,8 @@ std::vector<std::shared_ptr<const RecordedCommands>> Network::recorded(const Enc
 /// Return whether an equal encode came before, and remember it.
 bool Network::was_seen(const Encode& encode) const {
   std::size_t hash =
-      31 * std::hash<const void*>()(encode.plan.get()) + 7 * static_cast<std::size_t>(encode.n) + encode.changes;
+      31 * std::hash<const void*>()(encode.plan.get()) + 7 * static_cast<std::size_t>(encode.n) + encode.changes +
+      17 * std::hash<const void*>()(encode.queue);
   for (const auto& image : encode.images) hash = 31 * hash + std::hash<const void*>()(image.get());
   const std::scoped_lock lock(cache_->mutex);
   auto& seen = cache_->seen;
@@ -316,13 +327,14 @@ void Network::encode_steps(CommandBuffer& buffer, const NetworkPlan& plan,
 
 std::shared_ptr<CommandBuffer> Network::encode_apart(const NetworkPlan& plan,
                                                      std::span<const std::shared_ptr<Image>> inputs,
-                                                     std::span<std::shared_ptr<Image>> outputs) const {
+                                                     std::span<std::shared_ptr<Image>> outputs,
+                                                     const std::shared_ptr<SideQueue>& queue) const {
   auto images = boundary(plan, inputs, outputs);
   std::shared_ptr<CommandBuffer> buffer;
   for (const auto& step : plan.steps) {
     if (buffer) buffer->commit();
     in_node(name_of(step.node), [&] {
-      buffer = CommandBuffer::make(device_, name_of(step.node), step.kernel_name());
+      buffer = CommandBuffer::make(device_, name_of(step.node), step.kernel_name(), /*in_parts=*/false, queue);
       auto shape = plan.images[step.destination].shape;
       shape.n = inputs[0]->shape().n;
       if (auto& destination = images[step.destination]; !destination)

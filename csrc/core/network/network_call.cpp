@@ -32,6 +32,7 @@ NetworkCall::NetworkCall(std::shared_ptr<Network> network, std::vector<ArrayView
 std::int64_t NetworkCall::chunk_count() const { return (n_ + max_ - 1) / max_; }
 
 void NetworkCall::run() {
+  queue_ = network_->queue();
   for (std::int64_t chunk = 0; chunk < chunk_count(); ++chunk) {
     const PoolScope pool;
     encode(chunk);
@@ -39,10 +40,12 @@ void NetworkCall::run() {
     chunks_.back().arrays->finish();
     chunks_.pop_back();
   }
+  queue_ = nullptr;
 }
 
 void NetworkCall::commit(const std::function<void()>& handler) {
   const auto count = chunk_count();
+  queue_ = network_->queue();
   for (std::int64_t chunk = 0; chunk < count; ++chunk) {
     const PoolScope pool;
     encode(chunk);
@@ -58,6 +61,7 @@ void NetworkCall::commit(const std::function<void()>& handler) {
     if (handler && chunk + 1 == count) buffer->add_completed_handler(handler);
     buffer->commit();
   }
+  queue_ = nullptr;  // the command buffers are its users
   if (handler && count == 0) handler();
 }
 
@@ -88,9 +92,9 @@ void NetworkCall::encode(std::int64_t chunk) {
   for (const auto& input : inputs_) sources.push_back(arrays->source(images_of(input, first, count)));
   for (const auto& result : results_) results.push_back(arrays->result(images_of(result, first, count)));
   if (const auto profile = Profile::current(); profile && profile->per_kernel()) {
-    buffer = network_->encode_apart(*plan_, sources, results);
+    buffer = network_->encode_apart(*plan_, sources, results, queue_);
   } else {
-    buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true);
+    buffer = CommandBuffer::make(device, "Network", {}, /*in_parts=*/true, queue_);
     network_->encode(*buffer, plan_, sources, results);
   }
 }

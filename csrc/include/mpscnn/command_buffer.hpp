@@ -17,9 +17,10 @@ class CommandBuffer {
  public:
   struct Impl;
   /// `kernel` is the row's name if the profile uses one command buffer per kernel. `in_parts`: long work may be
-  /// submitted before commit(), on devices that abort long-running command buffers.
+  /// submitted before commit(), on devices that abort long-running command buffers. `queue`: null for the device's.
   static std::shared_ptr<CommandBuffer> make(std::shared_ptr<Device> device, const std::string& label = {},
-                                             const std::string& kernel = {}, bool in_parts = false);
+                                             const std::string& kernel = {}, bool in_parts = false,
+                                             std::shared_ptr<SideQueue> queue = nullptr);
 
   explicit CommandBuffer(std::unique_ptr<Impl> impl);
   ~CommandBuffer();
@@ -43,6 +44,8 @@ class CommandBuffer {
   /// Keep `owner` alive until the work is done.
   void keep_alive(std::shared_ptr<void> owner);
   std::shared_ptr<Device> device() const;
+  /// Null: the device's own queue.
+  const SideQueue* side_queue() const;
   Impl& impl() const { return *impl_; }
 
  private:

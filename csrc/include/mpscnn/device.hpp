@@ -11,6 +11,10 @@
 
 namespace mpscnn {
 
+/// A command queue besides the device's own. Its command buffers are computed by a number of threads, beside those of
+/// other queues, and after those that were committed to the device's own queue before them.
+class SideQueue;
+
 class Device {
  public:
   struct Impl;
@@ -55,6 +59,11 @@ class Device {
   int threads() const;
   /// Set that number for work that starts later; it is at most the number of processors that the process may use.
   void set_threads(int threads);
+  /// Whether the device has side queues.
+  bool computes_on_threads() const;
+  /// Return the side queue with this number of threads that has the fewest users. There are as many as can compute at
+  /// once. The result is a user. Throw NotImplementedError if the device has none.
+  std::shared_ptr<SideQueue> side_queue(int threads);
   /// MPSSupportsMTLDevice.
   bool is_supported() const;
 

@@ -40,6 +40,7 @@ struct NetworkParts {
   std::vector<NetworkNode> nodes;
   std::vector<std::uint32_t> outputs;  ///< values
   DType dtype = DType::float32;        ///< of the network's intermediate images
+  int threads = 0;                     ///< that compute a call, beside other calls; 0: all of the process, in turn
 };
 
 /// One encode for inputs of given height and width and any number of images. For tables and tests.
@@ -94,12 +95,16 @@ class Network final : public ImagePool {
   /// Encode with a plan for the shapes of the inputs.
   void encode(CommandBuffer& buffer, const std::shared_ptr<const NetworkPlan>& plan,
               std::span<const std::shared_ptr<Image>> inputs, std::span<std::shared_ptr<Image>> outputs) const;
-  /// Max number of encodes whose commands are kept. Evicts the least recently used.
+  /// Max number of encodes whose commands are kept, for each queue. Evicts the least recently used.
   static constexpr std::size_t kMostRecorded = 8;
 
   /// Encode each kernel on its own command buffer; commit all but the last, and return that.
   std::shared_ptr<CommandBuffer> encode_apart(const NetworkPlan& plan, std::span<const std::shared_ptr<Image>> inputs,
-                                              std::span<std::shared_ptr<Image>> outputs) const;
+                                              std::span<std::shared_ptr<Image>> outputs,
+                                              const std::shared_ptr<SideQueue>& queue = nullptr) const;
+
+  /// Return the queue for a call: null for the device's own.
+  std::shared_ptr<SideQueue> queue() const { return parts_.threads > 0 ? device_->side_queue(parts_.threads) : nullptr; }
 
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;

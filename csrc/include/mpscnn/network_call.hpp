@@ -50,6 +50,7 @@ class NetworkCall {
 
   std::shared_ptr<Network> network_;
   std::shared_ptr<const NetworkPlan> plan_;
+  std::shared_ptr<SideQueue> queue_;  ///< while it is used
   std::vector<ArrayView> inputs_, results_;
   std::vector<ImageShape> result_shapes_;
   std::int64_t n_ = 0, max_ = 0;  ///< images in total; max per chunk

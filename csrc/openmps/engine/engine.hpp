@@ -118,6 +118,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Run the steps of a list, or start to; the result is null if they are done. `stream`: what the lists of one queue
   /// share, null until an engine sets it.
   virtual std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream);
+  /// Return whether lists run on the calling thread and its team: lists of several queues then run side by side.
+  virtual bool computes_on_threads() const { return false; }
   /// Return whether lists that run repeatedly are better kept than encoded again.
   virtual bool keeps_lists() const { return false; }
   /// Return whether the runs of such a list may have different operands: what the engine keeps holds no addresses, and

@@ -19,7 +19,10 @@ struct OpenMPSMemoryCheck {
   openmps::Label _label;
   std::shared_ptr<openmps::Queue> _queue;
 }
-- (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count;
+/// `threads`: 0 for all of the process.
+- (instancetype)initWithDevice:(id<OpenMPSDevice>)device
+         maxCommandBufferCount:(NSUInteger)count
+                       threads:(int)threads;
 @end
 
 /// The common part of all encoders. A command buffer refuses to commit until its encoder has ended, as under Metal's

@@ -6,11 +6,14 @@
 
 @implementation MTLCommandQueueOnEngine
 
-- (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count {
+- (instancetype)initWithDevice:(id<OpenMPSDevice>)device
+         maxCommandBufferCount:(NSUInteger)count
+                       threads:(int)threads {
   if ((self = [super init])) {
     _device = openmps::Ref<id<OpenMPSDevice>>(device);
     const openmps::ThreadHooks hooks = {openmps::thread_begin, openmps::thread_end, openmps::in_pool};
     _queue = std::make_shared<openmps::Queue>(hooks, count, openmps::device_rules());
+    _queue->set_threads(threads);
   }
   return self;
 }
@@ -26,6 +29,12 @@
 
 OPENMPS_LABEL
 OPENMPS_UNKNOWN_SELECTORS
+
+// Beyond Apple's interface: csrc/core/data_source/sharing.hh uses them.
+- (BOOL)isIdle {
+  openmps::check_offered(self, _cmd);
+  return _queue->is_idle();
+}
 
 - (id<MTLCommandBuffer>)openmps_commandBufferRetaining:(BOOL)retained {
   openmps::raise_breach();

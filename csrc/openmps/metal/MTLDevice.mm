@@ -226,6 +226,11 @@ OPENMPS_UNKNOWN_SELECTORS
   openmps::set_process_threads(static_cast<int>(std::min<NSUInteger>(threads, INT_MAX)));
 }
 
+- (BOOL)computesOnThreads {
+  openmps::check_offered(self, _cmd);
+  return _engine->computes_on_threads();
+}
+
 - (NSUInteger)cachedSize {
   openmps::check_offered(self, _cmd);
   return _engine->memory_use().cached;
@@ -324,7 +329,18 @@ OPENMPS_UNKNOWN_SELECTORS
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)maxCommandBufferCount {
   if (maxCommandBufferCount == 0)
     openmps::raise_argument(@"MTLDevice: maxCommandBufferCount (0) is less than the minimum (1).");
-  return [[MTLCommandQueueOnEngine alloc] initWithDevice:self maxCommandBufferCount:maxCommandBufferCount];
+  return [[MTLCommandQueueOnEngine alloc] initWithDevice:self maxCommandBufferCount:maxCommandBufferCount threads:0];
+}
+
+- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)maxCommandBufferCount
+                                                computeThreads:(NSUInteger)threads {
+  openmps::check_offered(self, _cmd);
+  if (maxCommandBufferCount == 0 || threads == 0)
+    openmps::raise_argument(@"MTLDevice: %s (0) is less than the minimum (1).",
+                            maxCommandBufferCount == 0 ? "maxCommandBufferCount" : "threads");
+  return [[MTLCommandQueueOnEngine alloc] initWithDevice:self
+                                   maxCommandBufferCount:maxCommandBufferCount
+                                                 threads:static_cast<int>(std::min<NSUInteger>(threads, INT_MAX))];
 }
 
 - (MTLSizeAndAlign)heapTextureSizeAndAlignWithDescriptor:(MTLTextureDescriptor *)desc {

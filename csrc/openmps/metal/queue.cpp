@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/engine.hpp"
+#include "engine/shared/parallel.hpp"
 #include "metal/host.hpp"
 #include "metal/process_end.hpp"
 
@@ -208,6 +209,11 @@ void Queue::give_place() noexcept {
   room_.notify_all();
 }
 
+bool Queue::is_idle() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_flight_ == 0;
+}
+
 bool Queue::is_running_thread() const noexcept {
   const std::size_t self = this_thread_id();
   return runner_.load(std::memory_order_relaxed) == self || finisher_.load(std::memory_order_relaxed) == self;
@@ -270,6 +276,7 @@ void Queue::hand_over(Submission& submission) noexcept {
   swallow(submission.on_scheduled);
 
   submission.gpu_start = now_seconds();
+  const ThreadLimit limit(std::min(threads_, process_threads()));
   if (submission.repeated) {
     submission.execution = Execution::start(*submission.engine, *submission.repeated, submission.operands, stream_);
   } else if (!submission.commands.empty()) {

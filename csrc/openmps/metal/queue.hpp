@@ -57,6 +57,11 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Queue(ThreadHooks hooks, std::size_t max_in_flight, const DeviceRules& rules)
       : hooks_(hooks), max_in_flight_(max_in_flight), rules_(rules) {}
 
+  /// Set the max number of threads that compute a list, 0 for all that the process may use. Before the first commit.
+  void set_threads(int threads) noexcept { threads_ = threads; }
+  /// Return whether no committed submission is unfinished.
+  bool is_idle() noexcept;
+
   /// Admit a new submission: block until fewer than max_in_flight are unfinished, except on the running thread. Whether
   /// uncommitted submissions count depends on the rules.
   void take_place() noexcept;
@@ -120,6 +125,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   const ThreadHooks hooks_;
   const std::size_t max_in_flight_;
   const DeviceRules& rules_;
+  int threads_ = 0;
 
   std::mutex mutex_;
   std::condition_variable wake_, room_;

@@ -63,6 +63,7 @@ class CpuEngine final : public Engine {
   bool masks_by_results() const override { return true; }
   bool narrows() const override { return cpu::multiplies_bfloat16(); }
   bool quantizes() const override { return cpu::multiplies_bytes(); }
+  bool computes_on_threads() const override { return true; }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }
 };

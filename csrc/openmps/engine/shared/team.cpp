@@ -137,6 +137,7 @@ struct Share {
   bool is_for_one_team = false;
 };
 thread_local Share share;
+std::atomic<int> share_limit{0};  // set_share_limit()
 
 // Teams of oneDNN have one part per thread. More parts do not help: a thread that loses its processor does so within a
 // part, and the others wait for it. Measured with twice and four times as many (batch 1, ResNet-18, ResNet-50, VGG-16
@@ -169,7 +170,8 @@ class Pool {
     Share taken;
     const auto fits = [&] {
       if (ticket != next_ticket_) return false;
-      const int processors = mpscnn::available_threads(), wanted = wanted_.load(std::memory_order_relaxed);
+      const int processors = share_limit > 0 ? share_limit.load() : mpscnn::available_threads();
+      const int wanted = wanted_.load(std::memory_order_relaxed);
       taken.processors = std::min(threads, processors);
       processors_.store(processors, std::memory_order_relaxed);
       if (used_ + taken.processors > processors) return false;
@@ -381,6 +383,8 @@ TeamShare::TeamShare() noexcept : is_outer_(share.pool != &Pool::instance()) {
 TeamShare::~TeamShare() {
   if (is_outer_) drop_share();
 }
+
+void set_share_limit(int threads) noexcept { share_limit = threads; }
 
 TeamSharePause::TeamSharePause() noexcept : threads_(drop_share()) {}
 TeamSharePause::~TeamSharePause() {

@@ -33,6 +33,10 @@ class TeamShare {
   bool is_outer_;
 };
 
+/// Set the number of threads that shares add up to, 0 for available_threads(). For tests on machines with few
+/// processors.
+void set_share_limit(int threads) noexcept;
+
 /// Gives up the share of the calling thread while this lives, for work that may wait for other lists.
 class TeamSharePause {
  public:
