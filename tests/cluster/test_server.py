@@ -392,16 +392,29 @@ def test_soak(server: Server, net: mpscnn.Network) -> None:
     soak(server, ask).check()
 
 
+@pytest.mark.parametrize("name", ["port", "grpc_port"])
+def test_ports_are_checked(net: mpscnn.Network, name: str) -> None:
+    from mpscnn.serving import NetworkModel, serve
+
+    with pytest.raises(ValueError, match=rf"^{name} \(65536\) is greater than the maximum \(65535\)\.$"):
+        serve(NetworkModel(net), **{name: 65536})  # type: ignore[arg-type]
+
+
 def test_options_are_checked(model: Path) -> None:
     command = [sys.executable, "-m", "mpscnn", "serve", str(model), "--port", "0"]
-    for options, status in (
-        (["--max-batch", "0"], 2),
-        (["--device", "abacus"], 1),
-        (["--host", "no.such.host.invalid"], 1),
+    for options, status, message in (
+        (["--max-batch", "0"], 2, "'--max-batch': 0 is less than the minimum (1)."),
+        (["--max-delay", "nan"], 2, "'--max-delay': nan is less than the minimum (0)."),
+        (["--port", "70000"], 2, "'--port': 70000 is greater than the maximum (65535)."),
+        (["--grpc-port", "70000"], 2, "'--grpc-port': 70000 is greater than the maximum (65535)."),
+        (["--grpc-port", "-1"], 2, "'--grpc-port': -1 is less than the minimum (0)."),
+        (["--device", "abacus"], 1, "abacus"),
+        (["--host", "no.such.host.invalid"], 1, ""),
     ):
         done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
         assert done.returncode == status, done.stderr
         assert len(done.stderr.splitlines()) < 12
+        assert message in " ".join(done.stderr.replace("│", " ").split())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command[-1] = str(taken.getsockname()[1])
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +22,19 @@ class State:
 def _show_traceback(value: bool) -> bool:
     State.traceback = State.traceback or value
     return value
+
+
+def within(minimum: float, maximum: float = math.inf) -> Callable[[float | None], float | None]:
+    """Return a callback that refuses other numbers. typer's own bounds do not show the number that was given."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not value >= minimum:
+            raise typer.BadParameter(f"{value} is less than the minimum ({minimum}).")
+        if value is not None and value > maximum:
+            raise typer.BadParameter(f"{value} is greater than the maximum ({maximum}).")
+        return value
+
+    return check
 
 
 class DType(str, enum.Enum):

@@ -19,23 +19,37 @@ def serve(
         str | None, typer.Option(help="Name in paths; default: the file's, without its suffix.", show_default=False)
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 is a free one.")] = 8080,
+    port: Annotated[int, typer.Option(callback=options.within(0, 65535), help="Port; 0 is a free one.")] = 8080,
     grpc_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Port of gRPC; default: no gRPC.", show_default=False),
+        typer.Option(callback=options.within(0, 65535), help="Port of gRPC; default: no gRPC.", show_default=False),
     ] = None,
-    max_batch: Annotated[int, typer.Option(min=1, help="Rows that are computed together.")] = 8,
+    max_batch: Annotated[int, typer.Option(callback=options.within(1), help="Rows that are computed together.")] = 8,
     max_delay: Annotated[
-        float, typer.Option(min=0, metavar="MS", help="Time that a request waits for others, in milliseconds.")
+        float,
+        typer.Option(
+            callback=options.within(0), metavar="MS", help="Time that a request waits for others, in milliseconds."
+        ),
     ] = 2.0,
-    max_queue: Annotated[int, typer.Option(min=1, help="Requests that wait; further ones get 503.")] = 64,
-    max_body: Annotated[float, typer.Option(min=0.001, metavar="MB", help="Size of a request.")] = 64,
+    max_queue: Annotated[
+        int, typer.Option(callback=options.within(1), help="Requests that wait; further ones get 503.")
+    ] = 64,
+    max_body: Annotated[
+        float, typer.Option(callback=options.within(0.001), metavar="MB", help="Size of a request.")
+    ] = 64,
     max_pending: Annotated[
-        float, typer.Option(min=0.001, metavar="MB", help="Size of all requests in memory; further ones get 503.")
+        float,
+        typer.Option(
+            callback=options.within(0.001), metavar="MB", help="Size of all requests in memory; further ones get 503."
+        ),
     ] = 256,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Rows x height x width of an input.")] = 1 << 24,
+    max_pixels: Annotated[int, typer.Option(callback=options.within(1), help="Rows x height x width of an input.")] = 1
+    << 24,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads that compute; default: OMP_NUM_THREADS.", show_default=False)
+        int | None,
+        typer.Option(
+            callback=options.within(1), help="Threads that compute; default: OMP_NUM_THREADS.", show_default=False
+        ),
     ] = None,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
+from .. import _checks
 from ..errors import MissingPackageError
 from .app import app_of
 from .models import Model
@@ -52,6 +53,8 @@ def serve(
     ------
     mpscnn.MissingPackageError
         uvicorn, starlette or prometheus_client is not installed, or grpcio or protobuf with `grpc_port`.
+    ValueError
+        "port (70000) is greater than the maximum (65535)."
     OSError
         The address cannot be used.
     """
@@ -62,6 +65,9 @@ def serve(
             "The server", "uvicorn", ("uvicorn", "httptools", "starlette", "prometheus_client")
         ) from error
 
+    for what, number in (("port", port), ("grpc_port", grpc_port)):
+        if number is not None:
+            _checks.integer(number, what, minimum=0, maximum=65535)
     if grpc_port is not None:
         from .rpc import RpcServer
 
