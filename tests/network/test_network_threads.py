@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import mpscnn
 from network.graphs import residual
+from support import held_queue, only_openmps
 
 Make = Callable[..., NDArray[np.float32]]
 THREADS = 8
@@ -207,3 +208,44 @@ def test_errors_of_one_thread_are_not_anothers(dtype: str, make_x: Make) -> None
                 assert same(net(x), expected)
 
     together(work)
+
+
+@only_openmps("threads of a network")
+def test_networks_with_threads(make_x: Make) -> None:
+    """Calls, streams and other networks at once: results equal those of the same number of threads, bit by bit."""
+    nets = [mpscnn.Network(residual(), num_threads=count) for count in (1, 2, None)]
+    inputs = [make_x(1 + i % 2, 9, 7, seed=i) for i in range(10)]
+    alone = [[net(x) for x in inputs] for net in nets]
+
+    def work(number: int) -> None:
+        net, expected = nets[number % 3], alone[number % 3]
+        for turn in range(20):
+            if turn % 4 == 3:
+                for results, wanted in zip(net.stream(inputs, in_flight=3), expected, strict=True):
+                    assert same(results, wanted)
+            for i in np.random.default_rng(20 * number + turn).permutation(len(inputs)):
+                assert same(net(inputs[i]), expected[i])
+
+    together(work)
+
+
+@only_openmps("threads of a network")
+@pytest.mark.parametrize("how", ["call", "stream"])
+def test_threads_follow_the_devices_queue(how: str) -> None:
+    """A call reads what a command buffer, committed before it, writes to its array."""
+    graph = mpscnn.Graph()
+    graph.output(graph.add("NeuronLinear", graph.input("x", channels=4, layout="NHWC"), a=2.0), "y", layout="NHWC")
+    net = mpscnn.Network(graph, num_threads=1)
+    ones, written = np.ones((1, 8, 8, 4), np.float32), mpscnn.empty((1, 8, 8, 4))
+    written[:] = 0
+    commands = mpscnn.CommandBuffer()
+    double = mpscnn.NeuronLinear(a=3.0)
+    double.encode(commands, mpscnn.Image.from_array(ones), out=mpscnn.Image.from_array(written))
+    with held_queue() as gate:
+        commands.commit()
+        release = threading.Timer(0.2, gate.set)
+        release.start()
+        (found,) = [net(written)] if how == "call" else list(net.stream([written]))
+        release.join()
+    commands.wait()
+    np.testing.assert_array_equal(np.asarray(found), 6 * ones)
