@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -392,6 +393,37 @@ def test_soak(server: Server, net: mpscnn.Network) -> None:
     soak(server, ask).check()
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_batches_at_once(model: Path, net: mpscnn.Network, tmp_path: Path) -> None:
+    """Two batches are in the model at a time, where one waits for the other without --batches; answers are right."""
+    program = """
+import asyncio, sys, mpscnn.serving as serving
+compute, now, most = serving.NetworkModel.compute, 0, 0
+async def counted(self, arrays):
+    global now, most
+    now += 1
+    most = max(most, now)
+    await asyncio.sleep(0.05)
+    result = await compute(self, arrays)
+    now -= 1
+    return result | {"scores": result["scores"] * 0 + most} if arrays["x"].shape[2] == 3 else result
+serving.NetworkModel.compute = counted
+"""
+    found = {}
+    for count in (1, 2):
+        with serving(model, "--threads", 2, "--batches", count, "--max-batch", 1, program=program) as server:
+            x = image(1)
+
+            def ask(_: int, server: Server = server, x: np.ndarray = x) -> np.ndarray:
+                return arrays_of(server.infer(as_json(x)))["scores"]
+
+            with ThreadPoolExecutor(8) as pool:
+                for scores in pool.map(ask, range(24)):
+                    np.testing.assert_allclose(scores, net(x), rtol=1e-4, atol=1e-5)
+            found[count] = float(arrays_of(server.infer(as_json(image(1, 3, 3))))["scores"].max())
+    assert found == {1: 2, 2: 3}  # one more is put together meanwhile
+
+
 @pytest.mark.parametrize("name", ["port", "grpc_port"])
 def test_ports_are_checked(net: mpscnn.Network, name: str) -> None:
     from mpscnn.serving import NetworkModel, serve
@@ -408,6 +440,7 @@ def test_options_are_checked(model: Path) -> None:
         (["--port", "70000"], 2, "'--port': 70000 is greater than the maximum (65535)."),
         (["--grpc-port", "70000"], 2, "'--grpc-port': 70000 is greater than the maximum (65535)."),
         (["--grpc-port", "-1"], 2, "'--grpc-port': -1 is less than the minimum (0)."),
+        (["--threads", "1", "--batches", "2"], 2, "--batches: 2 is greater than the number of threads (1)."),
         (["--device", "abacus"], 1, "abacus"),
         (["--host", "no.such.host.invalid"], 1, ""),
     ):

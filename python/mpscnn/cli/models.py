@@ -76,6 +76,7 @@ def load(
     mean: list[float] | None = None,
     std: list[float] | None = None,
     device: str | None = None,
+    num_threads: int | None = None,
 ) -> Loaded:
     """Load a file. `texts` are the values of --input-shape; unknown input names raise a usage error.
 
@@ -108,6 +109,7 @@ def load(
             allow_reduced_precision=reduced_precision,
             optimize=optimize,
             device=chosen,
+            num_threads=num_threads,
         )
     if "" in shapes:
         if len(network.inputs) != 1:

@@ -51,6 +51,13 @@ def serve(
             callback=options.within(1), help="Threads that compute; default: OMP_NUM_THREADS.", show_default=False
         ),
     ] = None,
+    batches: Annotated[
+        int,
+        typer.Option(
+            callback=options.within(1),
+            help="Batches that are computed at once on the CPU, with equal shares of the threads.",
+        ),
+    ] = 1,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
@@ -66,11 +73,15 @@ def serve(
 ) -> None:
     """Serve a model over HTTP and gRPC with the Open Inference Protocol, until SIGTERM or Ctrl-C."""
     from ..serving import Limits, NetworkModel, serve
-    from ..threads import set_num_threads
+    from ..threads import get_num_threads, set_num_threads
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else a line on stderr for each refused call
     if threads is not None:
         set_num_threads(threads)
+    if batches > 1 and batches > get_num_threads():
+        raise typer.BadParameter(
+            f"{batches} is greater than the number of threads ({get_num_threads()}).", param_hint="--batches"
+        )
     loaded = load(
         model,
         input_shape,
@@ -79,6 +90,7 @@ def serve(
         dtype=None if dtype is None else dtype.value,
         reduced_precision=reduced_precision,
         device=device,
+        num_threads=get_num_threads() // batches if batches > 1 else None,
     )
     chosen = name or model.name.partition(".")[0] or "model"
     serve(
@@ -89,6 +101,7 @@ def serve(
         grpc_port=grpc_port,
         max_batch=max_batch,
         max_delay=max_delay / 1000,
+        batches=batches,
         max_queue=max_queue,
         limits=Limits(body=int(max_body * 1e6), pending=int(max_pending * 1e6), pixels=max_pixels),
         started=lambda *urls: say(f"serving {chosen} on {' and '.join(urls)}"),

@@ -159,6 +159,7 @@ def make_app(
     name: str = "model",
     max_batch: int = 8,
     max_delay: float = 0.002,
+    batches: int = 1,
     max_queue: int = 64,
     limits: Limits | None = None,
 ) -> ASGIApp:
@@ -170,7 +171,7 @@ def make_app(
         `NetworkModel` of a network.
     name : str, default "model"
         Name in paths: /v2/models/<name>/infer.
-    max_batch, max_delay, max_queue
+    max_batch, max_delay, batches, max_queue
         Of the `Batcher`.
     limits : Limits, optional
 
@@ -184,7 +185,7 @@ def make_app(
     ValueError
         "max_batch (0) is less than the minimum (1)."
     """
-    batching = {"max_batch": max_batch, "max_delay": max_delay, "max_queue": max_queue}
+    batching = {"max_batch": max_batch, "max_delay": max_delay, "batches": batches, "max_queue": max_queue}
     return app_of(Service(model, name, batching, limits or Limits()))
 
 

@@ -20,9 +20,6 @@ from .models import Model
 
 Arrays = Mapping[str, NDArray[Any]]
 
-# Calls on the device's queue at once: while one computes, the arrays of the next are put together.
-_IN_FLIGHT = 2
-
 
 class BusyError(Exception):
     """The queue is full; `retry_after` is the time in seconds until about half of it is computed."""
@@ -53,6 +50,8 @@ class Batcher:
     max_batch : int, >= 1, default 8
         Rows of a batch; a request of more rows is computed alone.
     max_delay : float, seconds, >= 0, default 0.002
+    batches : int, >= 1, default 1
+        Batches that the model computes at once: for a network with ``num_threads``, as many as have threads.
     max_queue : int, >= 1, default 64
         Requests that wait; further ones raise BusyError.
     observe : callable, optional
@@ -66,15 +65,17 @@ class Batcher:
         *,
         max_batch: int = 8,
         max_delay: float = 0.002,
+        batches: int = 1,
         max_queue: int = 64,
         observe: Callable[[int, list[float], float], None] | None = None,
     ) -> None:
-        for name, value in (("max_batch", max_batch), ("max_queue", max_queue)):
+        for name, value in (("max_batch", max_batch), ("batches", batches), ("max_queue", max_queue)):
             if value < 1:
                 raise ValueError(f"{name} ({value}) is less than the minimum (1).")
         if not 0 <= max_delay < math.inf:
             raise ValueError(f"max_delay ({max_delay}) is not finite and at least 0.")
         self.model, self.max_batch, self.max_delay, self.max_queue = model, max_batch, max_delay, max_queue
+        self._in_flight = batches + 1  # while some compute, the arrays of the next are put together
         self._observe = observe
         self._waiting: deque[_Request] = deque()
         self._running: set[asyncio.Task[None]] = set()
@@ -130,7 +131,7 @@ class Batcher:
     async def _run(self) -> None:
         while True:
             self._drop_cancelled()
-            if not self._waiting or len(self._running) >= _IN_FLIGHT:
+            if not self._waiting or len(self._running) >= self._in_flight:
                 await self._change(None)
                 continue
             first = self._waiting[0]

@@ -25,6 +25,7 @@ def serve(
     grpc_port: int | None = None,
     max_batch: int = 8,
     max_delay: float = 0.002,
+    batches: int = 1,
     max_queue: int = 64,
     limits: Limits | None = None,
     max_connections: int = 1024,
@@ -36,7 +37,7 @@ def serve(
     Parameters
     ----------
     model : Model
-    name, max_batch, max_delay, max_queue, limits
+    name, max_batch, max_delay, batches, max_queue, limits
         As in `make_app`.
     host, port : str and int
         Address of HTTP; port 0 is a free one.
@@ -71,7 +72,7 @@ def serve(
     if grpc_port is not None:
         from .rpc import RpcServer
 
-    batching = {"max_batch": max_batch, "max_delay": max_delay, "max_queue": max_queue}
+    batching = {"max_batch": max_batch, "max_delay": max_delay, "batches": batches, "max_queue": max_queue}
     service = Service(model, name, batching, limits or Limits())
     app = app_of(service)
 
