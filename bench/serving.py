@@ -4,9 +4,12 @@
 Requests of one picture are sent at fixed rates, whether or not earlier ones were answered (an open loop), so that a
 slow server is not asked less. Latency counts from the time when a request was due. The other server is the same one
 with ONNX Runtime in place of the network, both with the same number of threads. The client is a process of its own on
-the same machine, and takes part of its processors.
+the same machine, and takes part of its processors. The servers take turns at each rate for several rounds; figures are
+medians, so that other programs disturb all servers equally. ``mpscnn, N batches`` computes N batches at once, each with
+an equal share of the threads (``mpscnn serve --batches N``).
 
-``--scaling`` measures images per second of T threads in each of P processes instead, without a server.
+``--scaling`` measures images per second of processes, callers and threads instead, without a server. "of_processes" is
+the median ratio of several callers in one process to as many processes, in the same round.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -159,27 +163,64 @@ async def at_rate(port: int, head: bytes, body: bytes, rate: float, seconds: flo
 # ---- threads and processes
 
 
-def scaling(path: Path, processes: int, threads: int, batch: int, seconds: float) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Split:
+    """Processes, callers in each of them (threads of Python), and threads that compute a call."""
+
+    processes: int
+    callers: int
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{self.processes:>9} {self.callers:>8} {self.threads:>8}"
+
+
+SPLITS = (
+    Split(1, 1, 1),
+    Split(1, 1, 2),
+    Split(2, 1, 1),
+    Split(1, 2, 1),
+    Split(4, 1, 1),
+    Split(1, 4, 1),
+    Split(1, 4, 2),
+)
+
+# Callers of a process with fewer threads than processors compute side by side.
+CALLERS = """
+import os, sys, threading, time, numpy as np, mpscnn
+path, (callers, threads, batch), seconds = sys.argv[1], map(int, sys.argv[2:5]), float(sys.argv[5])
+net = mpscnn.load(path, num_threads=threads if threads < mpscnn.get_num_threads() else None)
+images = [np.random.default_rng(i).random((batch, 3, 224, 224), np.float32) for i in range(callers)]
+counts = [0] * callers
+def call(i, end):
+    while time.perf_counter() < end:
+        net(images[i])
+        counts[i] += batch
+def run(seconds):
+    counts[:] = [0] * callers
+    start = time.perf_counter()
+    all = [threading.Thread(target=call, args=(i, start + seconds)) for i in range(callers)]
+    for one in all: one.start()
+    for one in all: one.join()
+    return time.perf_counter() - start
+run(0.5)
+print('ready', flush=True); sys.stdin.readline()
+used = time.process_time()
+seconds = run(seconds)
+print(sum(counts) / seconds, (time.process_time() - used) / sum(counts))
+"""
+
+
+def scaling(path: Path, split: Split, batch: int, seconds: float) -> tuple[float, float]:
     """Return images per second of all processes together, and processor time per image in milliseconds.
 
     The second number hardly depends on what else the machine does.
     """
-    program = (
-        "import sys, time, numpy as np, mpscnn\n"
-        "path, threads, batch, seconds = sys.argv[1], *map(float, sys.argv[2:])\n"
-        "mpscnn.set_num_threads(int(threads))\n"
-        "net = mpscnn.load(path)\n"
-        "x = np.random.default_rng(0).random((int(batch), 3, 224, 224), np.float32)\n"
-        "net(x), net(x)\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "start, used, count = time.perf_counter(), time.process_time(), 0\n"
-        "while time.perf_counter() - start < seconds: net(x); count += 1\n"
-        "seconds = time.perf_counter() - start\n"
-        "print(count * batch / seconds, (time.process_time() - used) / (count * batch))"
-    )
-    command = [sys.executable, "-c", program, str(path), str(threads), str(batch), str(seconds)]
+    numbers = map(str, (split.callers, split.threads, batch, seconds))
+    command = [sys.executable, "-c", CALLERS, str(path), *numbers]
     started = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(split.processes)
     ]
     for process in started:
         assert process.stdout is not None
@@ -189,7 +230,29 @@ def scaling(path: Path, processes: int, threads: int, batch: int, seconds: float
         process.stdin.write("\n")
         process.stdin.flush()
     found = [tuple(map(float, process.communicate()[0].split())) for process in started]
-    return sum(rate for rate, _ in found), 1000 * sum(used for _, used in found) / processes
+    return sum(rate for rate, _ in found), 1000 * sum(used for _, used in found) / split.processes
+
+
+def scalings(path: Path, batch: int, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    """Return medians of all splits, whose runs alternate, so that other programs disturb them equally."""
+    runs: dict[Split, list[tuple[float, float]]] = {split: [] for split in SPLITS}
+    for _ in range(rounds):
+        for split, found in runs.items():
+            found.append(scaling(path, split, batch, seconds))
+    rows = []
+    for split, found in runs.items():
+        as_processes = runs.get(Split(split.callers, 1, split.threads)) if split.processes == 1 else None
+        ratios = [rate / of[0] for (rate, _), of in zip(found, as_processes or [], strict=False) if split.callers > 1]
+        rows.append(
+            {
+                **vars(split),
+                "batch": batch,
+                "images_per_second": round(statistics.median(rate for rate, _ in found), 1),
+                "cpu_ms_per_image": round(statistics.median(used for _, used in found), 1),
+                "of_processes": round(statistics.median(ratios), 2) if ratios else None,
+            }
+        )
+    return rows
 
 
 # ---- the command
@@ -208,6 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rates", default="5,10,20,40", help="requests per second (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=10, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of all measurements (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each server (default: %(default)s)")
     parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--scaling", action="store_true", help="threads and processes without a server")
@@ -236,31 +300,40 @@ def main(arguments: list[str] | None = None) -> int:
         mpscnn.load(onnx, input_shapes={"x": (1, *SHAPE)}).save(saved)
         if options.scaling:
             report["scaling"] = []
-            print(f"{'processes':>9} {'threads':>8} {'batch':>6} {'images/s':>9} {'CPU ms/image':>13}")
-            for processes, threads in ((1, 1), (1, 2), (2, 1), (2, 2)):
-                for batch in (1, 8):
-                    rate, used = scaling(saved, processes, threads, batch, options.seconds)
-                    report["scaling"].append([processes, threads, batch, round(rate, 1), round(used, 1)])
-                    print(f"{processes:>9} {threads:>8} {batch:>6} {rate:>9.1f} {used:>13.1f}", flush=True)
+            print("processes  callers  threads  batch  images/s  CPU ms/image  ratio")
+            for batch in (1, 8):
+                for row in scalings(saved, batch, options.rounds, options.seconds):
+                    report["scaling"].append(row)
+                    split = Split(row["processes"], row["callers"], row["threads"])
+                    print(
+                        f"{split} {batch:>6} {row['images_per_second']:>9.1f} {row['cpu_ms_per_image']:>13.1f}"
+                        f" {row['of_processes'] or '':>6}",
+                        flush=True,
+                    )
         else:
             x = np.random.default_rng(0).random((1, *SHAPE), np.float32)
             common = ["--threads", str(options.threads), "--max-batch", str(options.max_batch)]
-            servers = {
-                "mpscnn": ["-m", "mpscnn", "serve", str(saved), "--port", "0", *common],
-                "onnxruntime": ["-m", "bench.serving", "--serve-onnx", str(onnx), *common],
-            }
+            ours = ["-m", "mpscnn", "serve", str(saved), "--port", "0", *common]
+            servers = {"mpscnn": ours, "onnxruntime": ["-m", "bench.serving", "--serve-onnx", str(onnx), *common]}
+            if options.threads > 1:
+                servers[f"mpscnn, {options.threads} batches"] = [*ours, "--batches", str(options.threads)]
             columns = ("rate", "answered_per_second", "refused", "failed", "p50_ms", "p99_ms")
             print(
-                f"{'server':<12}"
+                f"{'server':<20}"
                 + "".join(f"{column.replace('answered_per_second', 'answered/s'):>12}" for column in columns)
             )
-            for name, command in servers.items():
-                report[name] = []
-                with running(command) as (port, _):
-                    for rate in map(float, options.rates.split(",")):
-                        row = asyncio.run(at_rate(port, *request(x, "x"), rate, options.seconds))
-                        report[name].append(row)
-                        print(f"{name:<12}" + "".join(f"{row[column]:>12}" for column in columns), flush=True)
+            with contextlib.ExitStack() as stack:
+                ports = {name: stack.enter_context(running(command))[0] for name, command in servers.items()}
+                report |= {name: [] for name in servers}
+                for rate in map(float, options.rates.split(",")):
+                    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in servers}
+                    for _ in range(options.rounds):
+                        for name, port in ports.items():
+                            rows[name].append(asyncio.run(at_rate(port, *request(x, "x"), rate, options.seconds)))
+                    for name, found in rows.items():
+                        row = {column: statistics.median(one[column] for one in found) for column in columns}
+                        report[name].append({**row, "rounds": found})
+                        print(f"{name:<20}" + "".join(f"{row[column]:>12.1f}" for column in columns), flush=True)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
     return 0
