@@ -129,7 +129,7 @@
 /// Return a queue whose command buffers are computed by at most `threads` threads each, beside those of other queues.
 /// All queues together compute on at most as many threads as the process may use.
 - (nonnull id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)maxCommandBufferCount
-                                                        computeThreads:(NSUInteger)threads;
+                                                         computeThreads:(NSUInteger)threads;
 @end
 
 /// All queues of such a device.

@@ -229,7 +229,7 @@ std::shared_ptr<SideQueue> Device::side_queue(int threads) {
     auto queue = guard([&] {
       const auto device = static_cast<id<DeviceOnThreads>>(static_cast<id>(impl_->device.get()));
       return Ref<id<MTLCommandQueue>>::adopt([device newCommandQueueWithMaxCommandBufferCount:Impl::kMaxUnfinished
-                                                                              computeThreads:threads]);
+                                                                               computeThreads:threads]);
     });
     found = &impl_->side_queues.emplace_back(SideQueue{std::move(queue), threads});
   }

@@ -50,7 +50,8 @@ struct Device::Impl {
   std::atomic<std::uint64_t> most_work = 0;
   bool computes_on_threads = false;
   std::mutex side_mutex = {};
-  std::deque<SideQueue> side_queues = {};  ///< never destroyed, at most as many per number of threads as compute at once
+  std::deque<SideQueue> side_queues =
+      {};  ///< never destroyed, at most as many per number of threads as compute at once
 
   /// Update the peak; to be called when memory use is high.
   void note_allocated() {

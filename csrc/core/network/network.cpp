@@ -286,9 +286,8 @@ std::vector<std::shared_ptr<const RecordedCommands>> Network::recorded(const Enc
 
 /// Return whether an equal encode came before, and remember it.
 bool Network::was_seen(const Encode& encode) const {
-  std::size_t hash =
-      31 * std::hash<const void*>()(encode.plan.get()) + 7 * static_cast<std::size_t>(encode.n) + encode.changes +
-      17 * std::hash<const void*>()(encode.queue);
+  std::size_t hash = 31 * std::hash<const void*>()(encode.plan.get()) + 7 * static_cast<std::size_t>(encode.n) +
+                     encode.changes + 17 * std::hash<const void*>()(encode.queue);
   for (const auto& image : encode.images) hash = 31 * hash + std::hash<const void*>()(image.get());
   const std::scoped_lock lock(cache_->mutex);
   auto& seen = cache_->seen;

@@ -104,7 +104,9 @@ class Network final : public ImagePool {
                                               const std::shared_ptr<SideQueue>& queue = nullptr) const;
 
   /// Return the queue for a call: null for the device's own.
-  std::shared_ptr<SideQueue> queue() const { return parts_.threads > 0 ? device_->side_queue(parts_.threads) : nullptr; }
+  std::shared_ptr<SideQueue> queue() const {
+    return parts_.threads > 0 ? device_->side_queue(parts_.threads) : nullptr;
+  }
 
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;

@@ -20,9 +20,7 @@ struct OpenMPSMemoryCheck {
   std::shared_ptr<openmps::Queue> _queue;
 }
 /// `threads`: 0 for all of the process.
-- (instancetype)initWithDevice:(id<OpenMPSDevice>)device
-         maxCommandBufferCount:(NSUInteger)count
-                       threads:(int)threads;
+- (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count threads:(int)threads;
 @end
 
 /// The common part of all encoders. A command buffer refuses to commit until its encoder has ended, as under Metal's

@@ -6,9 +6,7 @@
 
 @implementation MTLCommandQueueOnEngine
 
-- (instancetype)initWithDevice:(id<OpenMPSDevice>)device
-         maxCommandBufferCount:(NSUInteger)count
-                       threads:(int)threads {
+- (instancetype)initWithDevice:(id<OpenMPSDevice>)device maxCommandBufferCount:(NSUInteger)count threads:(int)threads {
   if ((self = [super init])) {
     _device = openmps::Ref<id<OpenMPSDevice>>(device);
     const openmps::ThreadHooks hooks = {openmps::thread_begin, openmps::thread_end, openmps::in_pool};

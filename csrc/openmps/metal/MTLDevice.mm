@@ -333,7 +333,7 @@ OPENMPS_UNKNOWN_SELECTORS
 }
 
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)maxCommandBufferCount
-                                                computeThreads:(NSUInteger)threads {
+                                                 computeThreads:(NSUInteger)threads {
   openmps::check_offered(self, _cmd);
   if (maxCommandBufferCount == 0 || threads == 0)
     openmps::raise_argument(@"MTLDevice: %s (0) is less than the minimum (1).",

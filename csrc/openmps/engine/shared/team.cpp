@@ -76,10 +76,10 @@ struct Team {
 
   void (*body)(void*) = nullptr;
   void* context = nullptr;
-  alignas(64) std::atomic<std::uint64_t> claims{0};    ///< number of the team, its size, the next unclaimed part
-  alignas(64) std::atomic<int> unfinished{0};          ///< parts
-  alignas(64) std::atomic<int> arrived{0}, round{0};   ///< at the barrier
-  bool is_taken = false;                               ///< guarded by the pool's mutex
+  alignas(64) std::atomic<std::uint64_t> claims{0};   ///< number of the team, its size, the next unclaimed part
+  alignas(64) std::atomic<int> unfinished{0};         ///< parts
+  alignas(64) std::atomic<int> arrived{0}, round{0};  ///< at the barrier
+  bool is_taken = false;                              ///< guarded by the pool's mutex
 
   void open(int size, void (*new_body)(void*), void* new_context) noexcept {
     body = new_body, context = new_context;
@@ -187,9 +187,9 @@ class Pool {
     taken.threads = threads;
     taken.team->is_taken = true;
     used_ += taken.processors;
-    used_teams_.store(std::max<int>(used_teams_.load(std::memory_order_relaxed),
-                                    static_cast<int>(taken.team - teams_.data()) + 1),
-                      std::memory_order_seq_cst);
+    used_teams_.store(
+        std::max<int>(used_teams_.load(std::memory_order_relaxed), static_cast<int>(taken.team - teams_.data()) + 1),
+        std::memory_order_seq_cst);
     callers_.fetch_add(1, std::memory_order_relaxed);
     wanted_.fetch_add(threads - 1, std::memory_order_relaxed);
     const bool others_wait = last_ticket_ != next_ticket_;
@@ -280,7 +280,8 @@ class Pool {
   /// Wake sleeping workers so that `wanted` are awake. One that is falling asleep has seen the team, or is counted as
   /// asleep here: both sides first write, then read.
   void wake(int wanted) noexcept {
-    const int missing = std::min(wanted, workers_.load(std::memory_order_relaxed)) - awake_.load(std::memory_order_seq_cst);
+    const int missing =
+        std::min(wanted, workers_.load(std::memory_order_relaxed)) - awake_.load(std::memory_order_seq_cst);
     if (missing <= 0) return;
     wakes_.fetch_add(1, std::memory_order_seq_cst);
     if (missing == 1)
