@@ -173,12 +173,7 @@ bool Queue::run_claimed(Submission& submission) noexcept {
   process_end.allow_work();
   process_end.begin_work();
   in_pool(&Queue::process_awaited, runner_, submission);
-  finish(submission);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    is_claimed_ = false;
-    if (!places_.empty()) call_thread();
-  }
+  finish(submission, /*was_claimed=*/true);
   process_end.end_work();
   return true;
 }
@@ -201,10 +196,15 @@ void Queue::take_place() noexcept {
   if (rules_.counts_open_command_buffers) ++in_flight_;
 }
 
-void Queue::give_place() noexcept {
+void Queue::give_place(bool was_claimed) noexcept {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     --in_flight_;
+    if (was_claimed) {
+      // Not later: once the queue is idle, another thread may claim it, and would run beside the queue's own.
+      is_claimed_ = false;
+      if (!places_.empty()) call_thread();
+    }
   }
   room_.notify_all();
 }
@@ -346,12 +346,12 @@ void Queue::in_pool(Step step, std::atomic<std::size_t>& runner, Submission& sub
   runner.store(0, std::memory_order_relaxed);
 }
 
-void Queue::finish(Submission& submission) noexcept {
+void Queue::finish(Submission& submission, bool was_claimed) noexcept {
   auto handlers = std::exchange(submission.on_completed, nullptr);
   submission.stage.store(Submission::finished, std::memory_order_release);
   submission.stage.notify_all();
   if (handlers) call_handlers_apart(std::move(handlers));
-  give_place();
+  give_place(was_claimed);
 }
 
 void Queue::run_next(const std::shared_ptr<Submission>& submission) noexcept {

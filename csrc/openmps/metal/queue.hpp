@@ -96,7 +96,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void call_thread() noexcept;
   std::shared_ptr<Submission> next() noexcept;
   void accept(Submission& submission) noexcept;
-  void give_place() noexcept;
+  void give_place(bool was_claimed = false) noexcept;
   using Step = void (Queue::*)(Submission&) noexcept;
   /// Run `step` in an autorelease pool; `runner` holds the thread's id meanwhile.
   void in_pool(Step step, std::atomic<std::size_t>& runner, Submission& submission) noexcept;
@@ -108,7 +108,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   void process(Submission& submission) noexcept;
   void process_awaited(Submission& submission) noexcept;
   /// Wake the threads that wait for the submission.
-  void finish(Submission& submission) noexcept;
+  void finish(Submission& submission, bool was_claimed = false) noexcept;
   void run_next(const std::shared_ptr<Submission>& submission) noexcept;
   /// Wait until another list may be handed over. is_starting_ keeps start_here() from taking its place.
   void wait_for_turn() noexcept;
