@@ -76,7 +76,8 @@ class Trainer(_checks.Made):
         below 6e-8 are 0 in float16. A larger loss keeps them: ``loss=Loss(..., weight=1024)`` with an optimizer of
         ``gradient_rescale=1 / 1024``; the losses of steps are 1024 times as large then.
     allow_reduced_precision : bool, default False
-        Whether convolutions may round products, to tf32 or bfloat16, if the device has units for them.
+        Whether convolutions and their gradients may round what they multiply, to tf32 or bfloat16, if the device has
+        units for them. Images between them may then be stored as bfloat16. Sums and parameters stay float32.
     seed : int, >= 0, default 0
         Seed of initial parameters, dropout, and the order of images in `fit`.
     device : Device, default Device()
