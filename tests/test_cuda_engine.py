@@ -446,7 +446,7 @@ descriptor = mpscnn.ConvolutionDescriptor(3, in_channels=4, out_channels=6)
 rng = np.random.default_rng(0)
 source = Source(descriptor, rng.standard_normal((6, 3, 3, 4)).astype(np.float32), np.zeros(6, np.float32))
 convolution = mpscnn.Convolution(source)
-net = _core._Network([("x", None, None, 4, "")], [("conv", convolution, [0])], [1], "float32", mpscnn.Device(), 0)
+net = _core._Network([("x", None, None, 4, "")], [("conv", convolution, [0], "")], [1], "float32", mpscnn.Device(), 0)
 x, y = mpscnn.Image.from_array(rng.standard_normal((1, 8, 8, 4)).astype(np.float32)), mpscnn.Image((1, 6, 6, 6))
 
 
@@ -494,7 +494,7 @@ def numbers(*shape):
 
 convolution = mpscnn.Convolution(numbers(6, 4, 1, 1))
 normalization = mpscnn.BatchNormalization(numbers(6), numbers(6), numbers(6), numbers(6))
-nodes = [("conv", convolution, [0]), ("norm", normalization, [1])]
+nodes = [("conv", convolution, [0], ""), ("norm", normalization, [1], "")]
 net = _core._Network([("x", None, None, 4, "")], nodes, [2], "float32", mpscnn.Device(), 0)
 x, y = mpscnn.Image.from_array(numbers(1, 5, 3, 4)), mpscnn.Image((1, 5, 3, 6))
 states = [

@@ -229,6 +229,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "NormalizationGammaAndBetaState": lambda: {"gamma": [1, 2], "beta": random((2,)), "device": None},
     "NormalizationMeanAndVarianceState": lambda: {"mean": [1, 2], "variance": mpscnn.Buffer(8), "device": None},
     "Network": lambda: {
+        "num_threads": 1,
         "graph": graph(),
         "dtype": "float16",
         "mean": 0.5,
@@ -328,6 +329,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "importing.read": lambda: {"model": graph(), **GIVEN_WITH_A_MODEL},
     "kernel": lambda: {"name": "Convolution"},
     "load": lambda: {
+        "num_threads": 1,
         "model": graph(),
         **GIVEN_WITH_A_MODEL,
         "dtype": None,

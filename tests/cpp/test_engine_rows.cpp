@@ -513,6 +513,8 @@ void check_narrow(Engine& engine, const Problem& problem, const std::vector<Bloc
     images.push_back(&block);
   }
   if (images.empty()) return;
+  // Sums of rounded results differ.
+  if (std::ranges::any_of(images, [](const Block* image) { return image->expected != nullptr; })) others.clear();
   const auto value_at = [](const std::vector<std::byte>& bytes, std::size_t place) {
     float value;
     std::memcpy(&value, bytes.data() + place, sizeof value);

@@ -497,7 +497,7 @@ def test_kernels_shared_by_nodes(make_x: Make) -> None:
 def test_a_kernel_that_changes_between_calls() -> None:
     """The cached geometry of a shape is updated."""
     kernel = mpscnn.PoolingMax(2, stride=1)
-    net = _core._Network([("x", None, None, None, "")], [("pool", kernel, [0])], [1], "float32", None, 0)
+    net = _core._Network([("x", None, None, None, "")], [("pool", kernel, [0], "")], [1], "float32", None, 0)
 
     def result() -> NDArray[np.float32]:
         with mpscnn.CommandBuffer() as commands:

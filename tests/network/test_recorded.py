@@ -189,7 +189,9 @@ def test_reloaded_weights() -> None:
     source = Source(mpscnn.ConvolutionDescriptor(1, in_channels=3, out_channels=16), PROJECTION[:, :, :1, :3], None)
     source.weights = rng.standard_normal((16, 1, 1, 3)).astype(np.float32)
     convolution = mpscnn.Convolution(source)
-    net = _core._Network([("x", None, None, 3, "")], [("conv", convolution, [0])], [1], "float32", mpscnn.Device(), 0)
+    net = _core._Network(
+        [("x", None, None, 3, "")], [("conv", convolution, [0], "")], [1], "float32", mpscnn.Device(), 0
+    )
     for seed in range(9):
         if seed % 3 == 0:
             source.weights = rng.standard_normal((16, 1, 1, 3)).astype(np.float32)
