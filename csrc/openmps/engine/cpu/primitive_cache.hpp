@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN's primitives that do not depend on weights, compiled once per shape.
+// Kinds of oneDNN's primitives, and those that do not depend on weights, compiled once per shape.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,17 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 
 #include <dnnl.hpp>
 
 namespace openmps::cpu {
+
+/// Return whether oneDNN would use its reference, which is slower than any loop.
+template <class PrimitiveDesc>
+bool is_reference(const PrimitiveDesc& pd) {
+  return std::string(pd.impl_info_str()).find("ref") != std::string::npos;
+}
 
 /// Evicts the least recently used. Keeps null for primitives that could not be made.
 template <class Key, class Primitive>

@@ -52,12 +52,11 @@ class Dense {
     Scratch memory;
   };
   const Tensor& of(Format format, std::optional<Converted>& converted) {
-    if (converted) return converted->tensor;
-    const Tensor given = tensor_of(view_);
-    if (given.format == format && given.is_dense()) return converted.emplace(given, Scratch()).tensor;
-    ScratchTensor dense(given.n, given.h, given.w, given.c, format);
-    copy(given, dense.tensor);
-    return converted.emplace(dense.tensor, std::move(dense.memory)).tensor;
+    if (!converted) {
+      converted.emplace();
+      converted->tensor = dense(tensor_of(view_), format, converted->memory);
+    }
+    return converted->tensor;
   }
 
   const ImageView& view_;

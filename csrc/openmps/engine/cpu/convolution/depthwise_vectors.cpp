@@ -180,11 +180,7 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
   }
   ConvCall floats = call;  // equal sums for all formats
   Scratch src_memory, dst_memory;
-  if (call.src.format != Format::float32) {
-    ScratchTensor copied(call.src.n, call.src.h, call.src.w, call.src.c);
-    copy(call.src, copied.tensor);
-    floats.src = copied.tensor, src_memory = std::move(copied.memory);
-  }
+  if (call.src.format != Format::float32) floats.src = dense(call.src, Format::float32, src_memory);
   if (call.dst.format != Format::float32) {
     ScratchTensor result(call.dst.n, call.dst.h, call.dst.w, call.dst.c);
     floats.dst = result.tensor, dst_memory = std::move(result.memory);

@@ -267,6 +267,14 @@ const ImplementationNames kBufferFillNames(kBufferFills);
 
 void copy(const Tensor& src, const Tensor& dst) { run_first("copy", kCopies, CopyCall{src, dst}); }
 
+Tensor dense(const Tensor& image, Format format, Scratch& block) {
+  if (image.format == format && image.is_dense()) return image;
+  ScratchTensor copied(image.n, image.h, image.w, image.c, format);
+  copy(image, copied.tensor);
+  block = std::move(copied.memory);
+  return copied.tensor;
+}
+
 void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const float* bias) {
   run_first("neuron", kNeurons, NeuronCall{src, dst, neuron, bias});
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/cpu/runtime.hpp"
 #include "engine/problem/copy.hpp"
 #include "engine/problem/pointwise.hpp"
 #include "engine/shared/tensor.hpp"
@@ -13,6 +14,9 @@ namespace openmps::cpu {
 
 /// dst = src, converted if formats differ.
 void copy(const Tensor& src, const Tensor& dst);
+
+/// Return the image if it is dense and has the format, otherwise a copy in `block`.
+Tensor dense(const Tensor& image, Format format, Scratch& block);
 
 /// dst = neuron(src + bias); a null bias is 0. src and dst may be the same.
 void activate(const Tensor& src, const Tensor& dst, const Neuron& neuron, const float* bias = nullptr);

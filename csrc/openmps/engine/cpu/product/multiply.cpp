@@ -63,7 +63,7 @@ bool multiply(const BfloatMatrix& a, const BfloatMatrix& b, std::int64_t rows, s
     const dnnl::memory::desc result({rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{c_stride, 1});
     const dnnl::matmul::primitive_desc pd(onednn_engine(), matrix_desc(rows, inner, a), matrix_desc(inner, columns, b),
                                           result, attributes, true);
-    if (!pd || std::string(pd.impl_info_str()).find("ref") != std::string::npos) return nullptr;
+    if (!pd || is_reference(pd)) return nullptr;
     return std::make_shared<Product>(
         Product{dnnl::matmul(pd), pd.src_desc(), pd.weights_desc(), pd.dst_desc(), pd.scratchpad_desc()});
   });

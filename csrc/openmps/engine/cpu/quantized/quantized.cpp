@@ -65,18 +65,6 @@ MPSCNN_CLONES void row_of_sums(const std::uint8_t* __restrict a, const std::uint
 
 std::uint8_t* bytes_of(const Tensor& image) { return reinterpret_cast<std::uint8_t*>(image.data); }
 
-/// The image, or a dense copy of it.
-struct DenseBytes {
-  explicit DenseBytes(const Tensor& given) : image(given) {
-    if (given.is_dense()) return;
-    ScratchTensor copied(given.n, given.h, given.w, given.c, given.format);
-    copy(given, copied.tensor);
-    image = copied.tensor, memory = std::move(copied.memory);
-  }
-  Tensor image;
-  Scratch memory;
-};
-
 /// The image, or a dense one that is copied to it in the end.
 struct DenseResult {
   explicit DenseResult(const Tensor& given) : wanted(given), image(given) {
@@ -124,12 +112,14 @@ constexpr Implementation<QuantizedConvCall> kConvolutions[] = {
 const ImplementationNames kConvolutionsNames(kConvolutions);
 
 const char* quantized_sum(const QuantizedSumProblem& problem) {
-  const DenseBytes a(tensor_of(problem.src0)), b(tensor_of(problem.src1));
+  Scratch a_memory, b_memory;
+  const Tensor a = dense(tensor_of(problem.src0), problem.src0.format, a_memory);
+  const Tensor b = dense(tensor_of(problem.src1), problem.src1.format, b_memory);
   const Tensor dst = tensor_of(problem.dst);
   const DenseResult result(dst);
   const SumOfNumbers sum(problem);
   parallel_ranges(dst.size(), threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
-    row_of_sums(bytes_of(a.image) + begin, bytes_of(b.image) + begin, bytes_of(result.image) + begin, end - begin, sum);
+    row_of_sums(bytes_of(a) + begin, bytes_of(b) + begin, bytes_of(result.image) + begin, end - begin, sum);
   });
   result.store();
   return nullptr;
@@ -141,9 +131,10 @@ const ImplementationNames kSumsNames(kSums);
 }  // namespace
 
 void run(const QuantizedConvProblem& problem) {
-  const DenseBytes src(tensor_of(problem.src));
+  Scratch memory;
+  const Tensor src = dense(tensor_of(problem.src), problem.src.format, memory);
   const DenseResult result(tensor_of(problem.dst));
-  run_first("quantized_convolve", kConvolutions, QuantizedConvCall{src.image, result.image, problem});
+  run_first("quantized_convolve", kConvolutions, QuantizedConvCall{src, result.image, problem});
   result.store();
 }
 

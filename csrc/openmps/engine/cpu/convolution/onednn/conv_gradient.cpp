@@ -231,13 +231,8 @@ const char* weights_gradient_primitive(const WeightsGradientCall& call) {
   });
   if (!primitive) return "oneDNN has only its reference for this";
   Scratch src_memory;
-  Tensor src = call.src.region(f.h.first, f.w.first, f.h.count, f.w.count);
-  if (!src.is_dense()) {
-    ScratchTensor dense(src.n, src.h, src.w, src.c, src.format);
-    copy(src, dense.tensor);
-    src = dense.tensor;
-    src_memory = std::move(dense.memory);
-  }
+  const Tensor part = call.src.region(f.h.first, f.w.first, f.h.count, f.w.count);
+  const Tensor src = dense(part, part.format, src_memory);
   const std::int64_t count = f.outputs * f.window.kernel_h * f.window.kernel_w * (f.inputs / f.groups);
   const Scratch packed(primitive->weights.get_size());
   const Scratch summand(call.accumulates ? static_cast<std::uint64_t>(count) * sizeof(float) : 0);

@@ -11,15 +11,6 @@ namespace {
 
 using dnnl::memory;
 
-/// Return the image if it is dense and has the format, otherwise a copy in `block`.
-Tensor dense(const Tensor& image, Format format, Scratch& block) {
-  if (image.format == format && image.is_dense()) return image;
-  ScratchTensor copied(image.n, image.h, image.w, image.c, format);
-  copy(image, copied.tensor);
-  block = std::move(copied.memory);
-  return copied.tensor;
-}
-
 /// Return whether the neuron costs less in a pass of its own: oneDNN's swish takes several times as long as ours.
 bool is_faster_apart([[maybe_unused]] const Neuron& neuron) {
 #if defined(__x86_64__)

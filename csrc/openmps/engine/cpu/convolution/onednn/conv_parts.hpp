@@ -12,6 +12,7 @@
 
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/convolution/onednn/compiled.hpp"
+#include "engine/cpu/primitive_cache.hpp"
 
 namespace openmps::cpu {
 
@@ -110,12 +111,6 @@ std::shared_ptr<Compiled> make_in_best_format(const ConvCall& call, const Make& 
   if (call.reduced_precision)
     if (auto made = make_or_decline([&] { return make(formats_of(call, true)); })) return made;
   return make_or_decline([&] { return make(formats_of(call, false)); });
-}
-
-/// Return whether oneDNN would use its reference, which is slower than any loop.
-template <class PrimitiveDesc>
-bool is_reference(const PrimitiveDesc& pd) {
-  return std::string(pd.impl_info_str()).find("ref") != std::string::npos;
 }
 
 inline std::int64_t multiplications(const ConvCall& call) {
