@@ -72,7 +72,7 @@ def test_as_text_and_as_a_picture(run, classifier: Path, tmp_path: Path) -> None
         (["--batch", "0"], "0 is less than the minimum (1)"),
         (["--against", "caffe"], '"caffe" is not one of torch, onnxruntime, openvino'),
         (["--against", "torch"], "torch needs a module"),
-        (["--seconds=-1"], "greater than or equal to 0"),
+        (["--seconds=-1"], "-1.0 is less than the minimum (0)"),
     ],
 )
 def test_wrong_use(run, classifier: Path, options: list[str], message: str) -> None:

@@ -176,3 +176,24 @@ def test_what_is_declared() -> None:
     assert (module, getattr(cli, name)) == ("mpscnn.cli", cli.main)
     # The extra is for users, the group for the make targets.
     assert project["project"]["optional-dependencies"]["cli"] == project["dependency-groups"]["cli"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["bench", "{}", "--seconds", "-1"], "'--seconds': -1.0 is less than the minimum (0)."),
+        (
+            ["quantize", "{}", "{}", "-o", "a.mpscnn", "--percentile", "30"],
+            "'--percentile': 30.0 is less than the minimum",
+        ),
+        (["quantize", "{}", "{}", "-o", "a.mpscnn", "--images", "0"], "'--images': 0 is less than the minimum (1)."),
+        (["run", "{}", "{}", "--top", "0"], "'--top': 0 is less than the minimum (1)."),
+        (["run", "{}", "{}", "--resize", "-3"], "'--resize': -3 is less than the minimum (1)."),
+        (["trace", "{}", "-o", "a.json", "--runs", "0"], "'--runs': 0 is less than the minimum (1)."),
+        (["verify", "{}", "--batch", "0"], "'--batch': 0 is less than the minimum (1)."),
+    ],
+)
+def test_numbers_have_limits(run, classifier: Path, arguments: list[str], sentence: str) -> None:
+    ran = run(*(part.format(classifier) for part in arguments))
+    assert ran.status == 2
+    assert sentence in " ".join(ran.err.replace("│", " ").split())

@@ -27,7 +27,9 @@ def bench(
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
     batch: Annotated[str, typer.Option(help="Batch size, or several sizes separated by commas.")] = "1",
-    seconds: Annotated[float, typer.Option(min=0.0, help="For each batch size, all contestants together.")] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(callback=options.within(0), help="For each batch size, all contestants together.")
+    ] = 5.0,
     against: Annotated[
         str, typer.Option(help="torch, onnxruntime, openvino, separated by commas.", show_default=False)
     ] = "",

@@ -44,6 +44,12 @@ class DType(str, enum.Enum):
     float16 = "float16"
 
 
+class Preset(str, enum.Enum):
+    """Named sets of options."""
+
+    imagenet = "imagenet"
+
+
 Model = Annotated[
     Path,
     typer.Argument(
@@ -90,6 +96,24 @@ Device = Annotated[
         show_default=False,
     ),
 ]
+PresetName = Annotated[
+    Preset | None,
+    typer.Option(
+        "--preset", help="imagenet: --resize 256 --crop 224 with ImageNet's mean and std.", show_default=False
+    ),
+]
+Size = Annotated[
+    str | None, typer.Option("--size", metavar="HxW", help="Stretch images to this size.", show_default=False)
+]
+Resize = Annotated[
+    int | None, typer.Option("--resize", callback=within(1), help="Length of the shorter side.", show_default=False)
+]
+Crop = Annotated[str | None, typer.Option("--crop", metavar="HxW", help="Centre crop of images.", show_default=False)]
+Mean = Annotated[
+    str | None,
+    typer.Option("--mean", metavar="A,B,C", help="Subtracted from pixels, which are 0 to 1.", show_default=False),
+]
+Std = Annotated[str | None, typer.Option("--std", metavar="A,B,C", help="Divisor after that.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
 Traceback = Annotated[
     bool, typer.Option("--traceback", help="Show where an error comes from.", callback=_show_traceback)

@@ -14,7 +14,7 @@ from .. import quantization
 from . import options
 from .console import pairs, progress, stdout, write_json
 from .models import load
-from .run_command import _IMAGENET, Prepare, Preset, _arrays, _files
+from .run_command import _IMAGENET, Prepare, _arrays, _files
 
 
 class Method(str, enum.Enum):
@@ -34,24 +34,19 @@ def quantize(
         Method, typer.Option(help="Range of a value: all that were seen, or without the rarest ones.")
     ] = Method.minmax,
     percentile: Annotated[
-        float, typer.Option(min=50, max=100, help="Share of the values that each end of a range keeps.")
+        float,
+        typer.Option(callback=options.within(50, 100), help="Share of the values that each end of a range keeps."),
     ] = 99.99,
     most: Annotated[
-        int | None, typer.Option("--images", min=1, help="Number of pictures to use.", show_default=False)
+        int | None,
+        typer.Option("--images", callback=options.within(1), help="Number of pictures to use.", show_default=False),
     ] = None,
-    preset: Annotated[
-        Preset | None,
-        typer.Option(help="imagenet: --resize 256 --crop 224 with ImageNet's mean and std.", show_default=False),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(metavar="HxW", help="Stretch images to this size.", show_default=False)
-    ] = None,
-    resize: Annotated[int | None, typer.Option(min=1, help="Length of the shorter side.", show_default=False)] = None,
-    crop: Annotated[str | None, typer.Option(metavar="HxW", help="Centre crop of images.", show_default=False)] = None,
-    mean: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Subtracted from pixels, which are 0 to 1.", show_default=False)
-    ] = None,
-    std: Annotated[str | None, typer.Option(metavar="A,B,C", help="Divisor after that.", show_default=False)] = None,
+    preset: options.PresetName = None,
+    size: options.Size = None,
+    resize: options.Resize = None,
+    crop: options.Crop = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
@@ -61,7 +56,7 @@ def quantize(
     """Write a model with weights and values of 8 bits, and show how its results differ on the pictures."""
     if output.suffix.lower() != ".mpscnn":
         raise typer.BadParameter(f'"{output}" does not end in .mpscnn.', param_hint="--output")
-    chosen: dict[str, Any] = dict(_IMAGENET) if preset is Preset.imagenet else {}
+    chosen: dict[str, Any] = dict(_IMAGENET) if preset is options.Preset.imagenet else {}
     files = list(_files([pictures]))[:most]
     network = load(
         model,

@@ -23,12 +23,6 @@ from .console import progress, say, stdout, table, write_json
 from .models import load
 
 
-class Preset(str, enum.Enum):
-    """Named sets of options."""
-
-    imagenet = "imagenet"
-
-
 class Kind(str, enum.Enum):
     """Interpretation of results."""
 
@@ -97,7 +91,7 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Folder for images and arrays.", show_default=False)
     ] = None,
     as_: Annotated[Kind, typer.Option("--as", help="Interpretation of results; auto: by shape.")] = Kind.auto,
-    top: Annotated[int, typer.Option(min=1, help="Classes to show for each image.")] = 5,
+    top: Annotated[int, typer.Option(callback=options.within(1), help="Classes to show for each image.")] = 5,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -105,23 +99,16 @@ def run(
         ),
     ] = None,
     softmax: Annotated[bool, typer.Option("--softmax", help="Turn scores into probabilities.")] = False,
-    preset: Annotated[
-        Preset | None,
-        typer.Option(help="imagenet: --resize 256 --crop 224 with ImageNet's mean and std.", show_default=False),
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(metavar="HxW", help="Stretch images to this size.", show_default=False)
-    ] = None,
-    resize: Annotated[int | None, typer.Option(min=1, help="Length of the shorter side.", show_default=False)] = None,
-    crop: Annotated[str | None, typer.Option(metavar="HxW", help="Centre crop of images.", show_default=False)] = None,
-    mean: Annotated[
-        str | None, typer.Option(metavar="A,B,C", help="Subtracted from pixels, which are 0 to 1.", show_default=False)
-    ] = None,
-    std: Annotated[str | None, typer.Option(metavar="A,B,C", help="Divisor after that.", show_default=False)] = None,
+    preset: options.PresetName = None,
+    size: options.Size = None,
+    resize: options.Resize = None,
+    crop: options.Crop = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
     value_range: Annotated[
         str, typer.Option("--range", metavar="LOW,HIGH", help="Values of black and white in image results.")
     ] = "0,1",
-    batch: Annotated[int, typer.Option(min=1, help="Batch size, for images of equal size.")] = 8,
+    batch: Annotated[int, typer.Option(callback=options.within(1), help="Batch size, for images of equal size.")] = 8,
     input_shape: options.InputShapes = None,
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
@@ -132,7 +119,7 @@ def run(
     traceback: options.Traceback = False,
 ) -> None:
     """Run a model on images, folders of images or .npy arrays."""
-    chosen: dict[str, Any] = dict(_IMAGENET) if preset is Preset.imagenet else {}
+    chosen: dict[str, Any] = dict(_IMAGENET) if preset is options.Preset.imagenet else {}
     means = options.numbers(mean, "--mean") or chosen.get("mean")
     stds = options.numbers(std, "--std") or chosen.get("std")
     black, white = _range(value_range)

@@ -26,9 +26,10 @@ def trace(
     architecture: options.Architecture = None,
     option: options.ReaderOptions = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Batch size; default: that of the shape.", show_default=False)
+        int | None,
+        typer.Option(callback=options.within(1), help="Batch size; default: that of the shape.", show_default=False),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Number of runs.")] = 1,
+    runs: Annotated[int, typer.Option(callback=options.within(1), help="Number of runs.")] = 1,
     per_kernel: Annotated[
         bool,
         typer.Option("--per-kernel/--whole", help="One command buffer per kernel, or one for all, at the usual speed."),

@@ -54,12 +54,13 @@ def verify(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs, standard normal numbers.")] = 0,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Batch size; default: that of the shape.", show_default=False)
+        int | None,
+        typer.Option(callback=options.within(1), help="Batch size; default: that of the shape.", show_default=False),
     ] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0.0,
+            callback=options.within(0),
             help="Max difference over the max magnitude of a layer's result; default 1e-4, for float16 2e-2, with"
             " --reduced-precision 1e-1.",
             show_default=False,
