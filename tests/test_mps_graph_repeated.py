@@ -159,7 +159,11 @@ def test_threads() -> None:
 
 @only_openmps("the trace is openmps's")
 @pytest.mark.skipif(os.environ.get("MPSCNN_DEVICE") == "apple", reason="Apple's rules exclude recorded commands")
-def test_commands_are_recorded() -> None:
+@pytest.mark.parametrize(("engine", "count"), [("cpu", 5), ("cuda-host", 4)])
+def test_commands_are_recorded(engine: str, count: int, request: pytest.FixtureRequest) -> None:
+    """An engine that needs the same images gets them from the second call on."""
+    if engine == "cuda-host":
+        request.getfixturevalue("cuda_host")  # skips if the package has no such engine
     code = (
         "import mpscnn, numpy as np\n"
         "from mpscnn import nodes\n"
@@ -170,7 +174,7 @@ def test_commands_are_recorded() -> None:
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        env=os.environ | {"MPSCNN_TRACE": "steps"},
+        env=os.environ | {"MPSCNN_TRACE": "steps", "MPSCNN_ENGINE": engine},
         check=True,
     )
-    assert done.stderr.count("mpscnn steps: 1 recorded commands") == 5
+    assert done.stderr.count("mpscnn steps: 1 recorded commands") == count

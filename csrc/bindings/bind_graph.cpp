@@ -206,6 +206,18 @@ void bind_graph(py::module_& module) {
              }();
              return py::make_tuple(results.result, results.intermediates, results.states, results.has_updated);
            })
+      .def("_run",
+           [](const MpsGraph& graph, const py::sequence& arrays) {
+             std::vector<ArrayView> sources;
+             for (const auto& array : arrays) sources.push_back(pixels_of(array, "x", graph.device().get()));
+             const auto images = [&] {
+               const ReleaseGil release;
+               return graph.run(sources);
+             }();
+             py::list results;
+             for (const auto& image : images) results.append(numpy_of(image));
+             return results;
+           })
       .def("_check_updates",
            [](const MpsGraph& graph) {
              const ReleaseGil release;  // a source that is loading holds its mutex, and waits for the GIL
@@ -218,7 +230,6 @@ void bind_graph(py::module_& module) {
            })
       .def("_handles", [](const MpsGraph& graph, const std::string& name) { return graph.handles(name.c_str()); })
       .def("_read_count", &MpsGraph::read_count)
-      .def_property_readonly("_repeats_only_same_images", &MpsGraph::repeats_only_same_images)
       .def_property_readonly("_object", &MpsGraph::object)
       .def_property_readonly("device", &MpsGraph::device, "The device that runs the graph.");
 }

@@ -72,6 +72,10 @@ std::shared_ptr<Image> image_from_array(const py::object& x, const Str<"layout">
 
 }  // namespace
 
+py::object numpy_of(const std::shared_ptr<Image>& image) {
+  return numpy_of(image, ImageLayout::NHWC, py::none(), std::nullopt);
+}
+
 void bind_image(py::module_& module) {
   py::class_<Image, std::shared_ptr<Image>> kind(module, "_Image",
                                                  py::custom_type_setup(&set_up_buffer_protocol<&pixels_of_object>));

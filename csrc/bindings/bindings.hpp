@@ -8,6 +8,7 @@
 #include <pybind11/pybind11.h>
 
 #include <mpscnn/device.hpp>
+#include <mpscnn/image.hpp>
 #include <mpscnn/padding_policy.hpp>
 #include <mpscnn/source.hpp>
 #include <mpscnn/table.hpp>
@@ -48,6 +49,9 @@ std::function<void()> completed_handler(const py::object& handler);
 
 /// Return `device`, or the default device if null.
 std::shared_ptr<Device> device_or_default(const std::shared_ptr<Device>& device);
+
+/// Return an array of the image's pixels (N, H, W, C), over its memory if that can be shared.
+py::object numpy_of(const std::shared_ptr<Image>& image);
 
 /// Convert a Python argument to the Value of its spec. Throw TypeError with the names of row and parameter.
 Value value_of(const KernelRow& row, const ParamSpec& spec, py::handle object);

@@ -949,11 +949,10 @@ class _MPSNNGraph:
         ...
     def _reload(self) -> None:
         ...
-    @property
-    def _object(self) -> _GraphObject:
+    def _run(self, arg0: collections.abc.Sequence) -> list:
         ...
     @property
-    def _repeats_only_same_images(self) -> bool:
+    def _object(self) -> _GraphObject:
         ...
     @property
     def device(self) -> Device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -74,8 +74,6 @@ class GraphState:
 # Held from the encode of a call that updates weights until its commit: graphs may share the weights, and the kernels of
 # an encode read the values of the one before.
 _TRAINING = threading.RLock()
-# Images of earlier calls that are kept: shapes of the inputs, and calls at the same time.
-_MAX_SHAPES, _MAX_IDLE = 8, 4
 
 
 @public
@@ -117,8 +115,7 @@ class MPSNNGraph(_core._MPSNNGraph):
     [[[[3.0]]]]
     """
 
-    __slots__ = ("_idle", "_order", "_turns")
-    _idle: dict[Any, list[list[Image]]] | None
+    __slots__ = ("_order", "_turns")
     _order: threading.RLock
     _turns: Turns
 
@@ -140,7 +137,6 @@ class MPSNNGraph(_core._MPSNNGraph):
             )
         super().__init__(images, [_checks.boolean(one, "MPSNNGraph: results_are_needed") for one in needed], device)
         self._turns, self._order = Turns(), _TRAINING
-        self._idle = {} if self._repeats_only_same_images else None
         if format is not None:
             self.format = format
 
@@ -312,41 +308,22 @@ class MPSNNGraph(_core._MPSNNGraph):
         """
         self._check_updates()
         given = self._in_order(sources)
-        with self._images_of(given) as images:
-            commands, found = self._prepare(given, images)
-            with self._order:
-                if self._encode_call(commands, found, labels):
-                    commands.commit()
-            commands._finish()
+        # Most calls: NumPy arrays, no labels, a graph that has run and updates no weights.
+        updates_nothing = self._order is not _TRAINING and type(labels) is tuple and not labels
+        if updates_nothing and given and all(type(one) is np.ndarray and one.ndim == 4 for one in given):
+            return _unpacked(self._run(given))
+        commands, found = self._prepare(given)
+        with self._order:
+            if self._encode_call(commands, found, labels):
+                commands.commit()
+        commands._finish()
         self._check_updates()
         return found.result()
 
-    def _prepare(self, given: list[Any], images: list[Image] | None = None) -> tuple[CommandBuffer, _Found]:
-        if images is None:
-            images = [one if isinstance(one, Image) else Image.from_array(one, device=self.device) for one in given]
+    def _prepare(self, given: list[Any]) -> tuple[CommandBuffer, _Found]:
+        images = [one if isinstance(one, Image) else Image.from_array(one, device=self.device) for one in given]
         as_arrays = bool(given) and not isinstance(given[0], Image)
         return CommandBuffer(self.device), _Found(images, as_arrays)
-
-    @contextlib.contextmanager
-    def _images_of(self, given: list[Any]) -> Iterator[list[Image] | None]:
-        """Yield images with the values of arrays; None: the call makes its own.
-
-        On devices that repeat an encode of the same images in less time, these are images of an earlier call.
-        """
-        if self._idle is None or not given or not all(type(one) is np.ndarray for one in given):
-            yield None
-            return
-        idle = self._idle.setdefault(tuple((one.shape, one.dtype) for one in given), [])
-        try:
-            images = idle.pop()
-        except IndexError:  # another thread may have taken the last ones
-            images = [Image.from_array(one, device=self.device) for one in given]
-        else:
-            for image, one in zip(images, given, strict=True):
-                image.write(one)
-        yield images
-        if len(self._idle) <= _MAX_SHAPES and len(idle) < _MAX_IDLE:  # not after a failure
-            idle.append(images)
 
     def _encode_call(self, commands: CommandBuffer, found: _Found, labels: Any) -> bool:
         """Encode a call; exceptions of updates are kept. Return whether weights were updated.
@@ -421,6 +398,10 @@ class MPSNNGraph(_core._MPSNNGraph):
         return execution.result()
 
 
+def _unpacked(results: list[Any]) -> Any:
+    return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
 class _Found:
     """Images of a call: the sources are kept until the results are read."""
 
@@ -430,8 +411,7 @@ class _Found:
 
     def result(self) -> Any:
         """Return the results of a call that has completed."""
-        found: list[Any] = [np.asarray(image) for image in self.images] if self.as_arrays else self.images
-        return None if not found else found[0] if len(found) == 1 else tuple(found)
+        return _unpacked([image.numpy() for image in self.images] if self.as_arrays else self.images)
 
 
 class GraphExecution(_checks.Made):

@@ -8,16 +8,17 @@
 #include <mpscnn/error.hpp>
 #include <mpscnn/pages.hpp>
 #include <mpscnn/pool_scope.hpp>
+#include "core/call/image_pool.hpp"
 
 namespace mpscnn {
 
-ArrayCall::ArrayCall(std::shared_ptr<Device> device, std::shared_ptr<const ImagePool> pool)
+ArrayCall::ArrayCall(std::shared_ptr<Device> device, std::shared_ptr<ImagePool> pool)
     : device_(std::move(device)), pool_(std::move(pool)) {
   images_.reserve(4);  // few calls have more
 }
 
 std::shared_ptr<Image> ArrayCall::new_image(const ArrayView& array) {
-  return pool_ ? pool_->take_image(shape_of(array), array.dtype) : Image::make(device_, shape_of(array), array.dtype);
+  return pool_ ? pool_->take(shape_of(array), array.dtype) : Image::make(device_, shape_of(array), array.dtype);
 }
 
 std::shared_ptr<Image> ArrayCall::source(const ArrayView& array) {
@@ -51,7 +52,7 @@ void ArrayCall::copy_results() {
   for (const auto& [image, array] : copies_) read_image(*image, array);
   copies_.clear();
   if (pool_)
-    for (auto& image : images_) pool_->give_image(std::move(image));
+    for (auto& image : images_) pool_->give(std::move(image));
   images_.clear();
   shared_.clear();
 }

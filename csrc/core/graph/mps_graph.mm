@@ -2,6 +2,7 @@
 #include <mpscnn/array_call.hpp>
 #include <mpscnn/error.hpp>
 #include <mpscnn/mps_graph.hpp>
+#include <mpscnn/pool_scope.hpp>
 
 #include <algorithm>
 #include <deque>
@@ -9,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/call/image_pool.hpp"
 #include "core/device/completion_check.hh"
 #include "core/device/forked.hpp"
 #include "core/device/image_batch.hh"
@@ -59,7 +61,8 @@ struct MpsGraph::Impl {
   std::shared_ptr<Device> device;
   Ref<MPSNNGraph *> graph;
   std::shared_ptr<GraphObject> object;
-  std::vector<std::shared_ptr<Guarded>> updating;    ///< data sources with updates of their own
+  std::vector<std::shared_ptr<Guarded>> updating;  ///< data sources with updates of their own
+  std::shared_ptr<ImagePool> pool = ImagePool::make(device);
   mutable ForkChecked<std::mutex> mutex = {};        ///< guards the following, too
   mutable std::optional<EncodeKey> last = {};        ///< of an encode that could be recorded
   mutable std::deque<RecordedEncode> recorded = {};  ///< the last one made first
@@ -277,11 +280,17 @@ void MpsGraph::reload() const {
   });
 }
 
-bool MpsGraph::repeats_only_same_images() const {
-  return guard([&] {
-    const auto buffer = CommandBuffer::make(impl_->device);
-    return RecordedCommands::can_record(*buffer) && !RecordedCommands::takes_other_images(*buffer);
-  });
+std::vector<std::shared_ptr<Image>> MpsGraph::run(std::span<const ArrayView> sources) const {
+  const PoolScope pool;
+  const auto buffer = CommandBuffer::make(impl_->device);
+  ArrayCall call(impl_->device, impl_->pool);
+  std::vector<std::shared_ptr<Image>> images;
+  for (const auto &source : sources) images.push_back(call.source(source));
+  auto results = encode(buffer, images, {});
+  call.run(*buffer);
+  images = std::move(results.intermediates);
+  if (results.result) images.insert(images.begin(), std::move(results.result));
+  return images;
 }
 
 std::int64_t MpsGraph::read_count(std::int64_t source) const {

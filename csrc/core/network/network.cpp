@@ -8,6 +8,7 @@
 #include <mpscnn/error.hpp>
 
 #include <mpscnn/pool_scope.hpp>
+#include "core/call/image_pool.hpp"
 #include "core/device/forked.hpp"
 #include "core/device/recorded_commands.hpp"
 #include "core/network/in_node.hpp"
@@ -28,7 +29,7 @@ struct Network::Encode {
   }
 };
 
-/// LRU cache of plans, and pool of unused images. A plan in use outlives its entry.
+/// LRU cache of plans and recorded commands, and pool of unused images. A plan in use outlives its entry.
 struct Network::Cache {
   struct Entry {
     std::vector<ImageShape> inputs;
@@ -36,7 +37,7 @@ struct Network::Cache {
   };
   ForkChecked<std::mutex> mutex;
   std::list<Entry> entries;
-  std::list<std::shared_ptr<Image>> images;
+  std::shared_ptr<ImagePool> images;
   struct Recorded {
     Encode encode;
     std::shared_ptr<const RecordedCommands> commands;
@@ -78,7 +79,9 @@ std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkPa
 }
 
 Network::Network(std::shared_ptr<Device> device, NetworkParts parts)
-    : device_(std::move(device)), parts_(std::move(parts)), cache_(std::make_unique<Cache>()) {}
+    : device_(std::move(device)), parts_(std::move(parts)), cache_(std::make_unique<Cache>()) {
+  cache_->images = ImagePool::make(device_);
+}
 Network::~Network() = default;
 
 void Network::check_inputs(std::span<const ImageShape> inputs) const {
@@ -139,37 +142,7 @@ std::size_t Network::plans() const {
   return cache_->entries.size();
 }
 
-std::shared_ptr<Image> Network::take_image(ImageShape shape, DType dtype) const {
-  {
-    const std::scoped_lock lock(cache_->mutex);
-    auto& images = cache_->images;
-    const auto fits = [&](const auto& image) { return image->shape() == shape && image->dtype() == dtype; };
-    if (const auto found = std::ranges::find_if(images, fits); found != images.end()) {
-      auto image = std::move(*found);
-      images.erase(found);
-      return image;
-    }
-  }
-  return Image::make(device_, shape, dtype);
-}
-
-void Network::give_image(std::shared_ptr<Image> image) const {
-  std::list<std::shared_ptr<Image>> dropped;
-  const std::scoped_lock lock(cache_->mutex);
-  auto& images = cache_->images;
-  images.push_front(std::move(image));
-  // Keep at most 1/8 of the recommended working set: the images are kept only for speed.
-  const auto most = device_->recommended_max_working_set_bytes() / 8;
-  const auto bytes = [&] {
-    std::uint64_t sum = 0;
-    for (const auto& each : images) sum += Image::bytes(*device_, each->shape(), each->dtype());
-    return sum;
-  };
-  while (images.size() > kMostKeptImages || bytes() > most) {
-    dropped.splice(dropped.end(), images, std::prev(images.end()));
-    if (images.empty()) break;
-  }
-}
+const std::shared_ptr<ImagePool>& Network::image_pool() const { return cache_->images; }
 
 /// Return the plan's images with inputs and outputs set; temporary images stay null.
 Network::Images Network::boundary(const NetworkPlan& made, std::span<const std::shared_ptr<Image>> inputs,

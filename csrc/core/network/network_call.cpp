@@ -87,7 +87,7 @@ void NetworkCall::encode(std::int64_t chunk) {
   const auto first = n_ * chunk / chunks, count = n_ * (chunk + 1) / chunks - first;
   const auto& device = network_->device();
   auto& [buffer, arrays] = chunks_.emplace_back();
-  arrays = std::make_shared<Arrays>(device, device->shares_images() ? nullptr : network_);
+  arrays = std::make_shared<Arrays>(device, network_->image_pool());
   std::vector<std::shared_ptr<Image>> sources, results;
   for (const auto& input : inputs_) sources.push_back(arrays->source(images_of(input, first, count)));
   for (const auto& result : results_) results.push_back(arrays->result(images_of(result, first, count)));

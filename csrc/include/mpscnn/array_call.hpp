@@ -19,11 +19,13 @@
 
 namespace mpscnn {
 
+class ImagePool;
+
 /// The arrays of one command buffer, as images. Arrays are N, H, W, C in any order of memory.
 class ArrayCall {
  public:
   /// `pool` serves devices whose images cannot share the memory of arrays; without it, images are allocated.
-  explicit ArrayCall(std::shared_ptr<Device> device, std::shared_ptr<const ImagePool> pool = nullptr);
+  explicit ArrayCall(std::shared_ptr<Device> device, std::shared_ptr<ImagePool> pool = nullptr);
 
   /// Return an image of the array: over its memory where that can be shared, else a copy.
   std::shared_ptr<Image> source(const ArrayView& array);
@@ -51,7 +53,7 @@ class ArrayCall {
   std::shared_ptr<Image> copied_result(const ArrayView& array, bool is_partial);
 
   std::shared_ptr<Device> device_;
-  std::shared_ptr<const ImagePool> pool_;
+  std::shared_ptr<ImagePool> pool_;
   std::vector<std::shared_ptr<Image>> images_;                        ///< made for the call, or taken from the pool
   std::vector<std::shared_ptr<Image>> shared_;                        ///< over the memory of arrays
   std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> copies_;  ///< results and their destinations

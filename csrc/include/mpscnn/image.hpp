@@ -85,14 +85,4 @@ class Image {
 /// Announce the temporary images that will be created, for devices with prefetches_temporaries().
 void prefetch_temporaries(CommandBuffer& buffer, std::span<const ImageShape> shapes, DType dtype);
 
-/// Pool of images for arrays whose memory cannot be shared.
-class ImagePool {
- public:
-  virtual ~ImagePool() = default;
-  /// Return an image with undefined contents.
-  virtual std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const = 0;
-  /// Return an image that no work uses to the pool.
-  virtual void give_image(std::shared_ptr<Image> image) const = 0;
-};
-
 }  // namespace mpscnn

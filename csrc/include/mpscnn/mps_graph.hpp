@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <mpscnn/array.hpp>
 #include <mpscnn/command_buffer.hpp>
 #include <mpscnn/graph_object.hpp>
 #include <mpscnn/image.hpp>
@@ -38,14 +39,14 @@ class MpsGraph {
   /// Encode a batch; all sources have the same number of images. Not thread-safe with property changes.
   Results encode(const std::shared_ptr<CommandBuffer>& buffer, std::span<const std::shared_ptr<Image>> sources,
                  std::span<const std::shared_ptr<LossLabels>> labels) const;
+  /// Run on arrays, N, H, W, C, without labels, and wait. Return the images of the results.
+  std::vector<std::shared_ptr<Image>> run(std::span<const ArrayView> sources) const;
   /// Rethrow the first exception of a data source's update, if any: those in encode(), and those on the CPU of work
   /// that has completed.
   void check_updates() const;
   /// Read all data sources again.
   void reload() const;
   std::int64_t read_count(std::int64_t source) const;
-  /// Whether encodes of the same source images, whose result is free again, cost less than those of others.
-  bool repeats_only_same_images() const;
 
   /// The object, for its properties.
   const std::shared_ptr<GraphObject>& object() const;

@@ -59,16 +59,17 @@ struct NetworkImage {
   DType dtype = DType::float32;
 };
 
+class ImagePool;
 class NetworkPlan;
 class RecordedCommands;
 
 /// Thread-safe.
-class Network final : public ImagePool {
+class Network final {
  public:
   /// Throw std::invalid_argument if nodes, sources and outputs are inconsistent.
   static std::shared_ptr<Network> make(std::shared_ptr<Device> device, NetworkParts parts);
   Network(std::shared_ptr<Device> device, NetworkParts parts);
-  ~Network() override;
+  ~Network();
 
   const NetworkParts& parts() const { return parts_; }
   std::shared_ptr<Device> device() const { return device_; }
@@ -111,11 +112,8 @@ class Network final : public ImagePool {
   std::vector<NetworkStep> steps(std::span<const ImageShape> inputs) const;
   std::vector<NetworkImage> images(std::span<const ImageShape> inputs) const;
 
-  /// Images at the boundary, for devices whose images cannot share the memory of arrays. Evicts the least recently
-  /// used.
-  std::shared_ptr<Image> take_image(ImageShape shape, DType dtype) const override;
-  void give_image(std::shared_ptr<Image> image) const override;
-  static constexpr std::size_t kMostKeptImages = 16;
+  /// Images at the boundary of calls; null if images of the device share the memory of arrays.
+  const std::shared_ptr<ImagePool>& image_pool() const;
 
   /// Max number of cached plans, one per combination of heights, widths and channels of the inputs. Evicts the least
   /// recently used.
