@@ -81,6 +81,16 @@ LIMITS = {
     "Mod": ARITHMETIC,
     "OneHot": "classes along the last axis; constant depth and values",
     "QLinearConv": "constant weights",
+    "com.microsoft.DequantizeLinear": "as DequantizeLinear",
+    "com.microsoft.QGemm": "constant weights; transA 0; numbers or floats as the result",
+    "com.microsoft.QLinearAdd": f"as Add: {ARITHMETIC}",
+    "com.microsoft.QLinearAveragePool": f"channels first; {WINDOWS}",
+    "com.microsoft.QLinearConcat": "not along the batch",
+    "com.microsoft.QLinearGlobalAveragePool": "channels first",
+    "com.microsoft.QLinearMul": f"as Mul: {ARITHMETIC}",
+    "com.microsoft.QLinearSoftmax": "any axes but the batch",
+    "com.microsoft.QLinearWhere": f"as Where: {ARITHMETIC}",
+    "com.microsoft.QuantizeLinear": "as QuantizeLinear",
     "QLinearMatMul": "constant weights, a matrix",
     "QuantizeLinear": "integers of 8 and 16 bits; one scale, or one for each channel",
     "ReduceProd": "any axes but the batch, as constants",
@@ -102,6 +112,8 @@ def versions(name: str) -> str:
 
     from mpscnn.importing.onnx.reading import OLDEST_OPSET
 
+    if "." in name:
+        return "1"  # of its domain
     schemas = [s for s in defs.get_all_schemas_with_history() if s.name == name and s.domain == ""]
     first = max(OLDEST_OPSET, min(s.since_version for s in schemas if not s.deprecated))
     newest = max(schemas, key=lambda schema: schema.since_version)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -59,6 +60,13 @@ class Call:
         self.batch, self.wanted, self.readers, self.is_whole = batch, wanted, readers, is_whole
         self._node = node
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
+
+    def of_floats(self, operator: str, values: list[Value | None]) -> Call:
+        """Return the call of an operator of floats with these inputs, in place of one of numbers."""
+        other = copy.copy(self)
+        other.operator, other.values, other.is_whole = operator, values, False
+        other.opset = self.integer("opset", self.opset)  # that of the operator that was quantized
+        return other
 
     # ---- attributes
 

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized ONNX operators.
+"""Quantized ONNX operators: QuantizeLinear and DequantizeLinear, and operators of ONNX and ONNX Runtime on numbers.
 
-Numbers of 8 bits between QuantizeLinear and DequantizeLinear are images of uint8, which hold q / 255: one linear
-function converts values to numbers, another one converts numbers to values, and the image rounds and clamps. The CPU
-engine computes with the numbers themselves; on other devices kernels compute with the values. Where an operator
-reads the numbers, they are floats with the same whole values. Weights are dequantized at import. Results differ from
-those of an 8-bit program where float32's rounding moves a value across the middle between two steps.
+The latter are an operator of floats between both (`_FORMS`). Weights are dequantized at import.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
-from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, elementwise
-from .layers import convolve
+from ..builder import Tensor, UnmappedError
+from ..ops import quantization
+from . import elementwise, layers, normalization, resizing, shaping  # noqa: F401  (they fill the table)
 from .node import Call, Value
 from .reading import DTYPES, dtype_name
-from .table import operator
+from .table import OPERATORS, Handler, operator
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+RUNTIME = "com.microsoft."  # the domain of ONNX Runtime's operators
 
 
 def _along(values: NDArray[Any], rank: int, axis: int, name: str) -> NDArray[np.float32]:
@@ -39,67 +39,33 @@ def _along(values: NDArray[Any], rank: int, axis: int, name: str) -> NDArray[np.
     return numbers.reshape((-1, *[1] * (rank - 1 - axis)))
 
 
-def _scale_and_zero(call: Call, x: Tensor, first: int = 1) -> tuple[NDArray[np.float32], NDArray[np.float32], Any]:
-    if call.integer("block_size", 0):
-        raise UnmappedError("blocks of quantized values")
-    axis = call.integer("axis", 1)
+def _scale_and_zero(
+    call: Call, x: Tensor, first: int, axis: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], np.dtype[Any] | None]:
+    """Return the scale, which is input `first`, and the zero point after it, with its type."""
     zero = call.array(first + 1, "a zero point", None)
     scale = _along(call.weights(first, "scales"), x.rank, axis, call.name)
     offset = np.zeros((), np.float32) if zero is None else _along(zero, x.rank, axis, call.name)
     return scale, offset, None if zero is None else zero.dtype
 
 
-class _Numbers:
-    """Tensors of whole numbers, and the same numbers as images of uint8, for one graph."""
-
-    def __init__(self) -> None:
-        self.images: dict[str, tuple[Tensor, int]] = {}  # by the name of the whole numbers: image, offset of its zero
-        self.values: dict[tuple[str, float, float], Tensor] = {}  # dequantized images
-
-
-_NUMBERS: WeakKeyDictionary[Builder, _Numbers] = WeakKeyDictionary()
+def _axis(call: Call) -> int:
+    if call.integer("block_size", 0):
+        raise UnmappedError("blocks of quantized values")
+    return call.integer("axis", 1)
 
 
 def _quantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-    """Return whole numbers, and remember them as an image of uint8. The graph drops the one that nothing reads."""
-    y = _whole_numbers(call, x, scale, zero, dtype)
-    if dtype.itemsize == 1 and scale.size == zero.size == 1 and float(scale.reshape(())) > 0:
-        step, offset = float(scale.reshape(())), -np.iinfo(dtype).min
-        a, b = 1 / (255 * step), (float(zero.reshape(())) + offset) / 255
-        image = call.builder.add("NeuronLinear", x, a=a, b=b, result_dtype="uint8")
-        _NUMBERS.setdefault(call.builder, _Numbers()).images[y.value.name] = image, offset
-    return y
-
-
-def _whole_numbers(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-    """Return round(x / scale) + zero, within the range of the type."""
     if dtype.kind not in "iu":
         raise UnmappedError(f"values quantized as {dtype}")
-    b, limits = call.builder, np.iinfo(dtype)
-    y = elementwise.of_several(b, arithmetic.divide, x, scale) if (scale != 1).any() else x
-    y = elementwise.unary(b, y, "round")
-    y = elementwise.of_several(b, arithmetic.add, y, zero) if zero.any() else y
-    return arithmetic.clamp(b, y, float(limits.min), float(limits.max))
+    limits = np.iinfo(dtype)
+    return quantization.quantize(call.builder, x, scale, zero, (int(limits.min), int(limits.max)))
 
 
-def _dequantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any]) -> Tensor:
-    b = call.builder
-    known = _NUMBERS.get(b)
-    if known and x.value.name in known.images and scale.size == zero.size == 1:
-        image, offset = known.images[x.value.name]
-        step, nought = float(scale.reshape(())), float(zero.reshape(())) + offset
-        key = image.value.name, step, nought
-        if key not in known.values:
-            known.values[key] = b.add("NeuronLinear", image, a=255 * step, b=-nought * step)
-        return replace(known.values[key], axes=x.axes, flat=x.flat)
-    y = elementwise.of_several(b, arithmetic.subtract, x, zero) if zero.any() else x
-    return elementwise.of_several(b, arithmetic.multiply, y, scale)
-
-
-@operator("QuantizeLinear")
+@operator("QuantizeLinear", f"{RUNTIME}QuantizeLinear")
 def _quantize_linear(call: Call) -> Value:
     x = call.tensor()
-    scale, zero, dtype = _scale_and_zero(call, x)
+    scale, zero, dtype = _scale_and_zero(call, x, 1, _axis(call))
     if dtype is None:
         number = call.integer("output_dtype", 0) or 2
         dtype = DTYPES.get(number)
@@ -108,51 +74,140 @@ def _quantize_linear(call: Call) -> Value:
     return _quantized(call, x, scale, zero, dtype)
 
 
-@operator("DequantizeLinear")
+@operator("DequantizeLinear", f"{RUNTIME}DequantizeLinear")
 def _dequantize_linear(call: Call) -> Value:
     x = call.tensor()
-    scale, zero, _ = _scale_and_zero(call, x)
-    return _dequantized(call, x, scale, zero)
+    scale, zero, _ = _scale_and_zero(call, x, 1, _axis(call))
+    return quantization.dequantize(call.builder, x, scale, zero)
 
 
-def _weights(call: Call, first: int, axis: int) -> NDArray[np.float32]:
-    """Return dequantized weights; scales and zero points are numbers, or along `axis`."""
-    weights, scale = call.array(first, "weights"), call.weights(first + 1, "scales")
-    zero = call.array(first + 2, "a zero point", None)
+# ---- operators between both
+
+
+@dataclass(frozen=True)
+class _Form:
+    """An operator of floats with its inputs: places of those of the quantized operator."""
+
+    operator: str
+    sources: tuple[int, ...]  # each followed by its scale and zero point
+    result: int  # its scale, followed by its zero point
+    bias: int | None = None  # whole numbers with the step of the products
+    floats: tuple[int, ...] = ()  # inputs in front of the sources that are no numbers
+
+
+_ONE, _TWO = ((0,), 3), ((0, 3), 6)
+_FORMS = {
+    "QLinearConv": _Form("Conv", *_TWO, bias=8),
+    "QLinearMatMul": _Form("MatMul", *_TWO),
+    f"{RUNTIME}QGemm": _Form("Gemm", (0, 3), 7, bias=6),
+    f"{RUNTIME}QLinearAdd": _Form("Add", *_TWO),
+    f"{RUNTIME}QLinearMul": _Form("Mul", *_TWO),
+    f"{RUNTIME}QLinearWhere": _Form("Where", (1, 4), 7, floats=(0,)),
+    f"{RUNTIME}QLinearAveragePool": _Form("AveragePool", *_ONE),
+    f"{RUNTIME}QLinearGlobalAveragePool": _Form("GlobalAveragePool", *_ONE),
+    f"{RUNTIME}QLinearLeakyRelu": _Form("LeakyRelu", *_ONE),
+    f"{RUNTIME}QLinearSigmoid": _Form("Sigmoid", *_ONE),
+    f"{RUNTIME}QLinearSoftmax": _Form("Softmax", *_ONE),
+    f"{RUNTIME}QLinearConcat": _Form("Concat", (), 0),  # any number of sources, after the scale of the result
+}
+
+READS = frozenset({"DequantizeLinear", f"{RUNTIME}DequantizeLinear", *_FORMS})
+"""Operators that take whole numbers."""
+
+
+def stores(name: str, inputs: list[str]) -> bool:
+    """Return whether the result of an operator with these inputs is whole numbers."""
+    form = _FORMS.get(name)
+    if form is None:
+        return name in ("QuantizeLinear", f"{RUNTIME}QuantizeLinear")
+    return form.result < len(inputs) and inputs[form.result] != ""
+
+
+def moves(node: NodeProto) -> bool:
+    """Return whether a node moves or chooses numbers: one of `MOVES`, without interpolation."""
+    return node.op_type in MOVES and all(
+        a.s == b"nearest" for a in node.attribute if a.name == "mode" and node.op_type == "Resize"
+    )
+
+
+def _output_axis(call: Call, form: _Form) -> int:
+    """Return the axis of the weights that has a scale for each output."""
+    if form.operator == "Conv" or (form.operator == "Gemm" and call.integer("transB", 0)):
+        return 0
+    return -1
+
+
+def _source(call: Call, form: _Form, place: int) -> Value:
+    """Return the values of a source; scales of constants are numbers, or along the axis of the outputs."""
+    numbers = call.value(place)
+    if isinstance(numbers, Tensor):
+        return quantization.dequantize(call.builder, numbers, *_scale_and_zero(call, numbers, place + 1, 1)[:2])
+    weights, scale = call.array(place, "weights"), call.weights(place + 1, "scales")
+    zero = call.array(place + 2, "a zero point", None)
     shape = [1] * weights.ndim
-    shape[axis] = -1
+    if weights.ndim:
+        shape[_output_axis(call, form)] = -1
 
     def placed(values: NDArray[Any]) -> NDArray[np.float64]:
         numbers = values.astype(np.float64)
         return numbers.reshape(()) if numbers.size == 1 else numbers.reshape(shape)
 
     offset = np.zeros(()) if zero is None else placed(zero)
-    return ((weights.astype(np.float64) - offset) * placed(scale)).astype(np.float32)
+    return np.asarray(((weights.astype(np.float64) - offset) * placed(scale)).astype(np.float32))
 
 
-def _result(call: Call, y: Tensor, scale_index: int) -> Tensor:
-    scale, zero = call.weights(scale_index, "scales"), call.array(scale_index + 1, "a zero point")
-    return _quantized(call, y, scale.reshape(()), zero.astype(np.float32).reshape(()), zero.dtype)
+def _bias(call: Call, form: _Form) -> NDArray[np.float32] | None:
+    bias = call.array(form.bias, "a bias", None) if form.bias is not None else None
+    if bias is None:
+        return None
+    steps = [call.weights(place + 1, "scales").astype(np.float64).reshape(-1) for place in form.sources]
+    factor = call.real("alpha", 1.0) if form.operator == "Gemm" else 1.0
+    return (bias.astype(np.float64) * steps[0] * steps[1] * factor).astype(np.float32)
 
 
-@operator("QLinearConv")
-def _qlinear_conv(call: Call) -> Value:
-    x = call.tensor()
-    scale, zero = call.weights(1, "scales").reshape(()), call.array(2, "a zero point").astype(np.float32).reshape(())
-    weight, bias = _weights(call, 3, 0), call.array(8, "a bias", None)
-    if bias is not None:
-        # The bias has the step of the products, x_scale * w_scale.
-        bias = (bias.astype(np.float64) * float(scale) * call.weights(4, "scales").reshape(-1)).astype(np.float32)
-    x = _dequantized(call, x, scale, zero)
-    return _result(call, convolve(call, x, weight, bias), 6)
+def _between(form: _Form) -> Handler:
+    def run(call: Call) -> Value:
+        if call.integer("channels_last", 0):
+            raise UnmappedError("channels_last")
+        sources = form.sources or tuple(range(2, len(call.values), 3))
+        inputs = [call.value(place) for place in form.floats] + [_source(call, form, place) for place in sources]
+        if form.bias is not None:
+            inputs.append(_bias(call, form))
+        y = OPERATORS[form.operator](call.of_floats(form.operator, inputs))
+        assert isinstance(y, Tensor)
+        if call.value(form.result) is None:
+            return y
+        scale, zero, dtype = _scale_and_zero(call, y, form.result, 1)
+        return _quantized(call, y, scale, zero, dtype or np.dtype(np.uint8))
+
+    return run
 
 
-@operator("QLinearMatMul")
-def _qlinear_matmul(call: Call) -> Value:
-    x = call.tensor()
-    scale, zero = call.weights(1, "scales").reshape(()), call.array(2, "a zero point").astype(np.float32).reshape(())
-    weight = _weights(call, 3, -1)
-    if weight.ndim != 2 or x.rank < 2:
-        raise UnmappedError(f"a product with weights {weight.shape} of a tensor of {x.rank} axes")
-    y = convolution.linear(call.builder, _dequantized(call, x, scale, zero), np.ascontiguousarray(weight.T))
-    return _result(call, y, 6)
+OPERATORS.update({name: _between(form) for name, form in _FORMS.items()})
+
+
+# ---- operators that move or choose numbers
+
+
+def _of_numbers(handler: Handler) -> Handler:
+    def run(call: Call) -> Value | list[Value]:
+        result = handler(call)
+        x = call.value(0)
+        if isinstance(x, Tensor):
+
+            def again(same: Tensor) -> list[Value]:
+                found = handler(call.of_floats(call.operator, [same, *call.values[1:]]))
+                return found if isinstance(found, list) else [found]
+
+            quantization.moved(call.builder, x, result if isinstance(result, list) else [result], again)
+        return result
+
+    return run
+
+
+MOVES = (
+    *("DepthToSpace", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Resize", "Slice", "SpaceToDepth"),
+    *("Split", "Squeeze", "Transpose", "Unsqueeze"),
+)
+"""Operators whose results are numbers of their first source, or constants; see `moves`."""
+OPERATORS.update({name: _of_numbers(OPERATORS[name]) for name in MOVES})

@@ -340,3 +340,4 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Where": _settled(lambda c, a, b: np.where(c, a, b)),
     "OneHot": _one_hot_size,
 } | dict.fromkeys(REFERENCED, _referenced)
+OPERATORS |= {f"com.microsoft.{name}": OPERATORS[name] for name in ("DequantizeLinear", "QuantizeLinear")}

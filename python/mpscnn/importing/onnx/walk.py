@@ -13,7 +13,7 @@ from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, normalization
-from . import static
+from . import quantization, static
 from .layers import EXTENT_LIMIT
 from .node import Call, Value
 from .patterns import Patterns
@@ -35,8 +35,13 @@ WHOLE = TRUTHS | {
     *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"),
     *("Squeeze", "Transpose", "Unsqueeze", "Where", "GatherElements", "OneHot", "Tile", "Max", "Min", "Trilu"),
     *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
-    *("DequantizeLinear", "QLinearConv", "QLinearMatMul"),
+    *quantization.READS,
 }
+
+
+def operator_name(node: NodeProto) -> str:
+    """Return the name in the tables of operators, with the domain if it is not ONNX's."""
+    return str(node.op_type) if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
 class Walk:
@@ -247,7 +252,7 @@ class Walk:
         if any(i in self.failed for i in inputs):
             self.failed.update(node.output)
             return
-        operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        operator = operator_name(node)
         try:
             with self.builder.node(name, node.op_type):
                 results = self._results(node, name, operator, inputs, known[0] if known else None, needed)
@@ -283,7 +288,7 @@ class Walk:
 
     def _note_types(self, node: NodeProto, inputs: list[str]) -> None:
         """Note which results are integers or truth values."""
-        kind = node.op_type
+        kind = operator_name(node)
         if kind in TRUTHS:
             self.truths.update(node.output)
         elif kind == "Cast":
@@ -295,15 +300,14 @@ class Walk:
             self.integers.update(node.output[0 if inputs[0] in self.integers else 1 :])
         else:
             of = {"Where": inputs[1:], "GatherElements": inputs[:1], "Gather": inputs[:1], "OneHot": inputs[2:]}
-            if kind in ("ArgMax", "ArgMin", "QuantizeLinear", "QLinearConv", "QLinearMatMul") or (
-                kind != "DequantizeLinear" and any(i in self.integers for i in of.get(kind, inputs))
-            ):
+            keeps = kind not in quantization.READS and any(i in self.integers for i in of.get(kind, inputs))
+            if keeps or kind in ("ArgMax", "ArgMin") or quantization.stores(kind, inputs):
                 self.integers.update(node.output)
 
     def _results(
         self, node: NodeProto, name: str, operator: str, inputs: list[str], known: str | None, needed: set[str]
     ) -> list[Value]:
-        if node.domain not in ("", "ai.onnx"):
+        if operator != node.op_type and operator not in OPERATORS:
             raise UnmappedError(f'an operator of the domain "{node.domain}"')
         values = [self._value(i) if i else None for i in inputs]
         if known is not None:
@@ -322,14 +326,14 @@ class Walk:
         if node.op_type == "Constant":
             return [_constant(call)]
         if not any(isinstance(v, Tensor) for v in values):
-            evaluate = static.OPERATORS.get(node.op_type)
+            evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
-                raise UnmappedError("constants alone" if node.op_type in OPERATORS else "no kernel computes it")
+                raise UnmappedError("constants alone" if operator in OPERATORS else "no kernel computes it")
             return [np.asanyarray(array) for array in evaluate(call, values)]
-        handler = OPERATORS.get(node.op_type)
+        handler = OPERATORS.get(operator)
         if handler is None:
             raise UnmappedError("no kernel computes it")
-        if any(i in self.integers for i in inputs) and node.op_type not in WHOLE:
+        if any(i in self.integers for i in inputs) and operator not in WHOLE and not quantization.moves(node):
             raise UnmappedError("arithmetic of integers")
         with np.errstate(all="ignore"):  # weights may be infinite
             result = handler(call)
