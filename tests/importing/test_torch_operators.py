@@ -452,7 +452,7 @@ def reached(program: torch.export.ExportedProgram, rows: list[Row]) -> None:
 
 # Other spellings of operators with a row, which torch.export writes as those; or of other builds of PyTorch.
 # Those that become functions in the Metal Shading Language, or constants, which test_torch_tokens.py and
-# test_torch_functions.py have.
+# test_torch_functions.py have; those of test_torch_quantized.py.
 UNREACHED = {
     "__and__",
     "__or__",
@@ -524,6 +524,8 @@ UNREACHED = {
     "one_hot",
     "ones_like",
     "prod",
+    "quantized_decomposed.dequantize_per_tensor",
+    "quantized_decomposed.quantize_per_tensor",
     "remainder",
     "repeat_interleave",
     "roll",

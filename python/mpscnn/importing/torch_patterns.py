@@ -41,11 +41,13 @@ class Pattern:
 
 
 def operator_name(node: torch.fx.Node) -> str:
-    """Return the name in `OPERATORS`: "conv2d"; "add" for add_."""
-    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten":
-        name = node.target._opname
-        return name if name.startswith("__") else name.rstrip("_")
-    return ""
+    """Return the name in `OPERATORS`: "conv2d"; "add" for add_; with the namespace if that is not aten."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return ""
+    name = node.target._opname
+    if node.target.namespace != "aten":
+        return f"{node.target.namespace}.{name}"
+    return name if name.startswith("__") else name.rstrip("_")
 
 
 def patterns(node: torch.fx.Node) -> Iterator[Pattern]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from . import activation, arithmetic, convolution, normalization, pooling, reduction, resize, shape
+from . import activation, arithmetic, convolution, normalization, pooling, quantization, reduction, resize, shape
 from .registry import OPERATORS
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "convolution",
     "normalization",
     "pooling",
+    "quantization",
     "reduction",
     "resize",
     "shape",
