@@ -104,9 +104,9 @@ def sum_row(seed: int) -> Row:
     fields |= {"src0_steps": steps(rng), "src1_steps": steps(rng), "dst_steps": steps(rng, 0.03, 0.2)}
     value = read(fields["src0"], fields["src0_steps"]) + read(fields["src1"], fields["src1_steps"])
     if chance(rng, 2):
-        fields["min"] = 0.0
+        fields["min"] = pick(rng, (0.0, 0.0, 100.0))  # 100: above all numbers of the result
     if chance(rng, 3):
-        fields["max"] = real(rng, 1, 6)
+        fields["max"] = fields.get("min", 0.0) + real(rng, 1, 6)
     value = np.clip(value, fields.get("min"), fields.get("max")) if {"min", "max"} & fields.keys() else value
     return row("QuantizedSum", str(seed), fields, {"dst": stored(value, fields["dst_steps"], 1e-5)}, dst="unorm8")
 

@@ -44,8 +44,8 @@ struct SumOfNumbers {
     zero = static_cast<float>(dst.zero);
     a_factor = a.scale / dst.scale, b_factor = b.scale / dst.scale;
     shift = -(a_factor * static_cast<float>(a.zero) + b_factor * static_cast<float>(b.zero));
-    low = std::max(problem.min / dst.scale, -zero);
-    high = std::max(std::min(problem.max / dst.scale, kMaxNumber - zero), low);
+    low = std::clamp(problem.min / dst.scale, -zero, kMaxNumber - zero);
+    high = std::clamp(problem.max / dst.scale, low, kMaxNumber - zero);
   }
 };
 MPSCNN_CLONES void row_of_sums(const std::uint8_t* __restrict a, const std::uint8_t* __restrict b,
