@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import quantization
-from . import elementwise, layers, normalization, resizing, shaping  # noqa: F401  (they fill the table)
+from . import elementwise, layers, normalization, resizing, scales, shaping  # noqa: F401  (they fill the table)
 from .node import Call, Value
 from .reading import DTYPES, dtype_name
 from .table import OPERATORS, Handler, operator
@@ -26,27 +26,18 @@ if TYPE_CHECKING:
 RUNTIME = "com.microsoft."  # the domain of ONNX Runtime's operators
 
 
-def _along(values: NDArray[Any], rank: int, axis: int, name: str) -> NDArray[np.float32]:
-    """Return one number, or numbers along an axis, in a shape that broadcasts with a tensor."""
-    numbers = values.astype(np.float32)
-    if numbers.size == 1:
-        return numbers.reshape(())
-    if numbers.ndim != 1:
-        raise UnmappedError("blocks of quantized values")
-    axis %= rank
-    if axis == 0:
-        raise InvalidModelError(f"{name}: a scale for each image of the batch.")
-    return numbers.reshape((-1, *[1] * (rank - 1 - axis)))
-
-
 def _scale_and_zero(
-    call: Call, x: Tensor, first: int, axis: int
+    call: Call, x: Tensor, first: int, axis: int | None, divides: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], np.dtype[Any] | None]:
-    """Return the scale, which is input `first`, and the zero point after it, with its type."""
-    zero = call.array(first + 1, "a zero point", None)
-    scale = _along(call.weights(first, "scales"), x.rank, axis, call.name)
-    offset = np.zeros((), np.float32) if zero is None else _along(zero, x.rank, axis, call.name)
-    return scale, offset, None if zero is None else zero.dtype
+    """Return the scale, which is input `first`, and the zero point after it, with its type.
+
+    `axis` None: one each. `divides`: values are divided by the scale.
+    """
+    scale, zero = call.weights(first, "scales"), call.array(first + 1, "a zero point", None)
+    if axis is not None and scale.size > 1 and scales.axis_of(axis, x.rank) == 0:
+        raise UnmappedError("a scale for each image of the batch")
+    step, offset = scales.checked(scale, zero, (None, *x.shape), axis, divides)
+    return step.astype(np.float32), offset.astype(np.float32), None if zero is None else zero.dtype
 
 
 def _axis(call: Call) -> int:
@@ -56,7 +47,7 @@ def _axis(call: Call) -> int:
 
 
 def _quantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-    if dtype.kind not in "iu":
+    if dtype.kind not in "iu" or dtype.itemsize > 2:  # float32 has all whole numbers of 16 bits
         raise UnmappedError(f"values quantized as {dtype}")
     limits = np.iinfo(dtype)
     return quantization.quantize(call.builder, x, scale, zero, (int(limits.min), int(limits.max)))
@@ -65,7 +56,7 @@ def _quantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], d
 @operator("QuantizeLinear", f"{RUNTIME}QuantizeLinear")
 def _quantize_linear(call: Call) -> Value:
     x = call.tensor()
-    scale, zero, dtype = _scale_and_zero(call, x, 1, _axis(call))
+    scale, zero, dtype = _scale_and_zero(call, x, 1, _axis(call), divides=True)
     if dtype is None:
         number = call.integer("output_dtype", 0) or 2
         dtype = DTYPES.get(number)
@@ -141,25 +132,20 @@ def _source(call: Call, form: _Form, place: int) -> Value:
     """Return the values of a source; scales of constants are numbers, or along the axis of the outputs."""
     numbers = call.value(place)
     if isinstance(numbers, Tensor):
-        return quantization.dequantize(call.builder, numbers, *_scale_and_zero(call, numbers, place + 1, 1)[:2])
+        return quantization.dequantize(call.builder, numbers, *_scale_and_zero(call, numbers, place + 1, None)[:2])
     weights, scale = call.array(place, "weights"), call.weights(place + 1, "scales")
-    zero = call.array(place + 2, "a zero point", None)
-    shape = [1] * weights.ndim
-    if weights.ndim:
-        shape[_output_axis(call, form)] = -1
-
-    def placed(values: NDArray[Any]) -> NDArray[np.float64]:
-        numbers = values.astype(np.float64)
-        return numbers.reshape(()) if numbers.size == 1 else numbers.reshape(shape)
-
-    offset = np.zeros(()) if zero is None else placed(zero)
-    return np.asarray(((weights.astype(np.float64) - offset) * placed(scale)).astype(np.float32))
+    zero, axis = call.array(place + 2, "a zero point", None), _output_axis(call, form)
+    step, offset = scales.checked(scale, zero, weights.shape, axis if weights.ndim else None)
+    return scales.dequantized(weights, step, offset)
 
 
 def _bias(call: Call, form: _Form) -> NDArray[np.float32] | None:
     bias = call.array(form.bias, "a bias", None) if form.bias is not None else None
     if bias is None:
         return None
+    outputs = call.array(form.sources[1], "weights").shape[_output_axis(call, form)]
+    if form.operator == "Conv" and bias.shape != (outputs,):
+        raise InvalidModelError(f"a bias of shape {bias.shape} for {outputs} outputs.")
     steps = [call.weights(place + 1, "scales").astype(np.float64).reshape(-1) for place in form.sources]
     factor = call.real("alpha", 1.0) if form.operator == "Gemm" else 1.0
     return (bias.astype(np.float64) * steps[0] * steps[1] * factor).astype(np.float32)
@@ -177,7 +163,7 @@ def _between(form: _Form) -> Handler:
         assert isinstance(y, Tensor)
         if call.value(form.result) is None:
             return y
-        scale, zero, dtype = _scale_and_zero(call, y, form.result, 1)
+        scale, zero, dtype = _scale_and_zero(call, y, form.result, None, divides=True)
         return _quantized(call, y, scale, zero, dtype or np.dtype(np.uint8))
 
     return run

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import UnmappedError
+from . import scales
 from .extent import Extent, extents, is_symbolic, settled
 from .reading import DTYPES, dtype_name
 
@@ -239,16 +240,11 @@ def _prod(array: Any, axis: Any, keepdims: bool) -> Any:
 def _dequantize(call: Call, arrays: list[Any]) -> list[Any]:
     """Dequantize weights: (x - zero point) * scale, along one axis."""
     x, scale = arrays[:2]
-    zero = arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros_like(scale, dtype=x.dtype)
-    axis = call.integer("axis", 1)
+    zero = arrays[2] if len(arrays) > 2 else None
     if call.integer("block_size", 0):
         raise UnmappedError("blocks of quantized values")
-    if scale.ndim == 1 and scale.size > 1:
-        shape = [1] * x.ndim
-        shape[axis] = scale.size
-        scale, zero = scale.reshape(shape), zero.reshape(shape)
-    _together([x, scale])
-    return [((x.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale.astype(np.float32))]
+    scale, offset = scales.checked(scale, zero, x.shape, call.integer("axis", 1))
+    return [scales.dequantized(x, scale, offset)]
 
 
 def _referenced(call: Call, arrays: list[Any]) -> list[Any]:

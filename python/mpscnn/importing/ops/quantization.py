@@ -22,6 +22,8 @@ from ..builder import Builder, Tensor
 from . import arithmetic, elementwise
 
 BYTES = 255  # the largest number of an image of uint8
+# The parameters of the linear functions, 255 * step and its reciprocal, are normal numbers of float32.
+MIN_STEP, MAX_STEP = 1e-35, 1e35
 ONE, NOUGHT = np.ones((), np.float32), np.zeros((), np.float32)
 
 
@@ -46,7 +48,8 @@ def quantize(builder: Builder, x: Tensor, scale: NDArray[Any], zero: NDArray[Any
     y = elementwise.unary(builder, y, "round")
     y = elementwise.of_several(builder, arithmetic.add, y, zero) if zero.any() else y
     y = arithmetic.clamp(builder, y, float(limits[0]), float(limits[1]))
-    if limits[1] - limits[0] == BYTES and scale.size == zero.size == 1 and float(scale.reshape(())) > 0:
+    is_one = scale.size == zero.size == 1
+    if limits[1] - limits[0] == BYTES and is_one and MIN_STEP < float(scale.reshape(())) < MAX_STEP:
         _store(builder, x, y, float(scale.reshape(())), float(zero.reshape(())), -limits[0])
     return y
 
