@@ -6,16 +6,16 @@
 namespace mpscnn {
 namespace {
 
-thread_local GraphScope* innermost = nullptr;
+thread_local GraphScope* innermost_scope = nullptr;
 
 }  // namespace
 
 GraphScope::GraphScope(std::shared_ptr<CommandBuffer> buffer)
-    : buffer_(std::move(buffer)), outer_(std::exchange(innermost, this)) {}
+    : buffer_(std::move(buffer)), outer_(std::exchange(innermost_scope, this)) {}
 
-GraphScope::~GraphScope() { innermost = outer_; }
+GraphScope::~GraphScope() { innermost_scope = outer_; }
 
-GraphScope* GraphScope::current() { return innermost; }
+GraphScope* GraphScope::current() { return innermost_scope; }
 
 bool GraphScope::run(const std::function<void()>& f) noexcept {
   try {

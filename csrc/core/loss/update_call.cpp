@@ -6,7 +6,7 @@
 namespace mpscnn {
 namespace {
 
-thread_local UpdateCall* innermost = nullptr;
+thread_local UpdateCall* innermost_call = nullptr;
 
 }  // namespace
 
@@ -15,11 +15,11 @@ UpdateCall::UpdateCall(std::shared_ptr<CommandBuffer> buffer, std::shared_ptr<Gr
     : buffer_(std::move(buffer)),
       gradient_(std::move(gradient)),
       source_(std::move(source)),
-      outer_(std::exchange(innermost, this)) {}
+      outer_(std::exchange(innermost_call, this)) {}
 
-UpdateCall::~UpdateCall() { innermost = outer_; }
+UpdateCall::~UpdateCall() { innermost_call = outer_; }
 
-UpdateCall* UpdateCall::current() { return innermost; }
+UpdateCall* UpdateCall::current() { return innermost_call; }
 
 void UpdateCall::update(UpdatingSource& source) noexcept {
   try {
