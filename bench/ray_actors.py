@@ -2,7 +2,7 @@
 """Actors of Ray, each with a `mpscnn.adapters.Predictor` on a GPU of its own: images/s of one actor and of all.
 
     pip install ray
-    python -m bench.ray_actors [--gpus N] [--batch N] [--rounds N] [--json]
+    python -m bench.ray_actors [--gpus N] [--cpus N] [--batch N] [--rounds N] [--json]
 
 Two rates: actors compute one batch of the object store again and again, and they get a task for each of several
 batches. Without a GPU, actors have one processor each. Sums of the results of all actors are compared.
@@ -30,7 +30,7 @@ from . import networks
 
 
 class Actor:
-    def __init__(self, model: str, threads: int | None) -> None:
+    def __init__(self, model: str, threads: int) -> None:
         self.predictor = Predictor(model, threads=threads)
 
     def devices(self) -> str:
@@ -67,18 +67,18 @@ def by_tasks(actors: Sequence[Any], batches: Sequence[Any], tasks: int) -> float
     return float(count / (time.perf_counter() - begin))
 
 
-def measure(network: str, actors: int, gpus: int, batch: int, rounds: int, repeats: int) -> dict[str, Any]:
+def measure(network: str, actors: int, cpus: int, gpus: int, batch: int, rounds: int, repeats: int) -> dict[str, Any]:
     dtype = "float16" if gpus else "float32"
     shape = (batch, *networks.SHAPE)
     images = np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    each = {"num_gpus": 1} if gpus else {"num_cpus": 1}
+    each = {"num_cpus": cpus, "num_gpus": 1 if gpus else 0}
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder, f"{network}.mpscnn")
         mpscnn.load(networks._module(network), input_shapes=shape, dtype=dtype).save(model)
-        ray.init(num_cpus=max(actors, 1), num_gpus=gpus, include_dashboard=False, log_to_driver=False)
+        ray.init(num_cpus=actors * cpus, num_gpus=gpus, include_dashboard=False, log_to_driver=False)
         try:
             kind = ray.remote(Actor)
-            made = [kind.options(**each).remote(str(model), None if gpus else 1) for _ in range(actors)]
+            made = [kind.options(**each).remote(str(model), cpus) for _ in range(actors)]
             batches = [ray.put({"x": np.roll(images, i, 0)}) for i in range(8)]
             devices = ray.get([actor.devices.remote() for actor in made])
             together(made, batches[0], max(rounds // 8, 1))  # loads and warms up
@@ -95,6 +95,7 @@ def measure(network: str, actors: int, gpus: int, batch: int, rounds: int, repea
         "dtype": dtype,
         "batch": batch,
         "devices": devices,
+        "processors of one": cpus,
         "images/s of one": statistics.median(one for one, _, _ in rows),
         "images/s of all": statistics.median(every for _, every, _ in rows),
         "share of linear": [every / one / actors for one, every, _ in rows],
@@ -108,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpus = sum(device.name.startswith("NVIDIA") for device in mpscnn.Device.all())
     parser.add_argument("--gpus", type=int, default=gpus, help="number of GPUs (default: all)")
     parser.add_argument("--actors", type=int, help="number of actors without a GPU (default: 2)")
+    parser.add_argument("--cpus", type=int, help="processors of an actor (default: 4 with a GPU, 1 without)")
     parser.add_argument("--network", default="resnet50", help="(default: %(default)s)")
     parser.add_argument("--batch", type=int, default=128, help="images in a batch (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=40, help="batches of a measurement (default: %(default)s)")
@@ -115,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     given = parser.parse_args(arguments)
     actors = given.gpus or given.actors or 2
-    report = measure(given.network, actors, given.gpus, given.batch, given.rounds, given.repeats)
+    cpus = given.cpus or (4 if given.gpus else 1)
+    report = measure(given.network, actors, cpus, given.gpus, given.batch, given.rounds, given.repeats)
     if given.json:
         print(json.dumps(report))
         return 0
