@@ -166,6 +166,21 @@ def test_pooling_with_another_zero() -> None:
     np.testing.assert_allclose(mpscnn.Network(graph)(x), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("other", [0.0, 1 / 512])
+def test_weights_that_are_not_finite(value: float, other: float) -> None:
+    """They are no multiples of a step: the convolution computes with values."""
+    graph = mpscnn.Graph()
+    weight = weights(1, 8, 8, 1, 1)
+    weight[2] = other
+    weight[2, 5] = value
+    y = graph.add("Convolution", stored(graph, graph.input("x", channels=8)), weight=weight)
+    graph.output(y, "y")
+    result = mpscnn.Network(graph)(np.abs(x_of()) + 1)
+    assert np.isfinite(np.delete(result, 2, 3)).all()
+    assert not np.isfinite(result[..., 2]).any()
+
+
 def test_a_stored_result_is_not_fused() -> None:
     """The neuron behind it reads rounded values."""
     graph = mpscnn.Graph()

@@ -14,10 +14,10 @@ constexpr float kError = 4e-7f;
 
 /// Return the largest step of which all values are whole multiples from -128 to 127; 0 if there is none.
 float step_of(std::span<const float> values) {
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return 0;
   float max = 0;
   for (const float value : values) max = std::max(max, std::abs(value));
   if (max == 0) return 1;
-  if (!std::isfinite(max)) return 0;
   for (int count = 1; count <= -kMin; ++count) {
     const float step = max / static_cast<float>(count);
     const float error = kError * max;
