@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Annotated
 
@@ -11,6 +12,15 @@ import typer
 from . import options
 from .console import say
 from .models import load
+
+_M_ARENA_MAX, _ARENAS = -8, 2  # malloc.h of glibc
+
+
+def _limit_arenas() -> None:
+    """Let glibc's malloc have two arenas: memory that gRPC frees would stay in as many as it has threads."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
+        mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def serve(
@@ -76,6 +86,8 @@ def serve(
     from ..threads import get_num_threads, set_num_threads
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # else a line on stderr for each refused call
+    if grpc_port is not None:
+        _limit_arenas()
     if threads is not None:
         set_num_threads(threads)
     if batches > 1 and batches > get_num_threads():
