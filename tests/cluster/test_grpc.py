@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import re
 import signal
 import socket
@@ -630,6 +632,23 @@ def test_soak(server: Server, net: mpscnn.Network) -> None:
 
 
 # ---- the command
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="the C library is not glibc")
+@pytest.mark.parametrize("limit", [None, "64"])
+def test_arenas_of_malloc(model: Path, limit: str | None) -> None:
+    """The command limits them, unless the environment does; many would keep memory that gRPC has freed."""
+    program = "import atexit, ctypes; atexit.register(ctypes.CDLL(None).malloc_stats)"
+    environment = {} if limit is None else {"MALLOC_ARENA_MAX": limit}
+    with serving(model, *BOTH, program=program, **environment) as server:
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(8) as pool:
+            clients = [stack.enter_context(connected(server.grpc_port)) for _ in range(8)]
+            list(pool.map(lambda i: clients[i % 8].infer(as_raw(image(4, 30, 30))), range(80)))
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        assert server.process.stderr is not None
+        arenas = len(re.findall(r"^Arena \d+:", server.process.stderr.read(), re.MULTILINE))
+    assert arenas <= 2 if limit is None else arenas > 2
 
 
 def test_addresses_are_checked(model: Path) -> None:
