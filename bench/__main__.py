@@ -27,6 +27,7 @@ from . import (
     reorder,
     training,
 )
+from .arguments import within
 
 # Of the CPU's device: those of a GPU have to be asked for.
 SECTIONS = [
@@ -42,13 +43,6 @@ SECTIONS = [
     "contention",
 ]
 GPU_SECTIONS = ["gpu", "gpu_training", "candidates"]
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than the minimum (1)")
-    return number
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -160,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
     parser.add_argument("--compile", action="store_true", help="training: torch.compile too")
-    parser.add_argument("--batch", type=_count, metavar="N", help="batch size of training")
+    parser.add_argument("--batch", type=within(1), metavar="N", help="batch size of training")
     parser.add_argument("--device", default="cuda:0", help="device of sections of a GPU (default: %(default)s)")
     parser.add_argument(
         "--layers", action="store_true", help="gpu: the time of each kernel and its share of the roofline"

@@ -5,7 +5,7 @@
     python -m bench.ray_actors [--gpus N] [--cpus N] [--batch N] [--rounds N] [--json]
 
 Two rates: actors compute one batch of the object store again and again, and they get a task for each of several
-batches. Without a GPU, actors have one processor each. Sums of the results of all actors are compared.
+batches. Without a GPU, two actors have one processor each. Sums of the results of all actors are compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ import mpscnn
 from mpscnn.adapters import Predictor
 
 from . import networks
+from .arguments import within
 
 
 class Actor:
@@ -83,7 +85,8 @@ def measure(network: str, actors: int, cpus: int, gpus: int, batch: int, rounds:
             devices = ray.get([actor.devices.remote() for actor in made])
             together(made, batches[0], max(rounds // 8, 1))  # loads and warms up
             rows = []
-            for _ in range(repeats):
+            for i in range(repeats):
+                print(f"measurement {i + 1} of {repeats}", file=sys.stderr)
                 one, _ = together(made[:1], batches[0], rounds)
                 every, sums = together(made, batches[0], rounds)
                 rows.append((one, every, len(sums) == 1))
@@ -107,16 +110,15 @@ def measure(network: str, actors: int, cpus: int, gpus: int, batch: int, rounds:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.ray_actors", description=(__doc__ or "").partition("\n")[0])
     gpus = sum(device.name.startswith("NVIDIA") for device in mpscnn.Device.all())
-    parser.add_argument("--gpus", type=int, default=gpus, help="number of GPUs (default: all)")
-    parser.add_argument("--actors", type=int, help="number of actors without a GPU (default: 2)")
-    parser.add_argument("--cpus", type=int, help="processors of an actor (default: 4 with a GPU, 1 without)")
+    parser.add_argument("--gpus", type=within(0, gpus), default=gpus, help="0: two actors on the CPU (default: all)")
+    parser.add_argument("--cpus", type=within(1), help="processors of an actor (default: 4 with a GPU, 1 without)")
     parser.add_argument("--network", default="resnet50", help="(default: %(default)s)")
-    parser.add_argument("--batch", type=int, default=128, help="images in a batch (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=40, help="batches of a measurement (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements (default: %(default)s)")
+    parser.add_argument("--batch", type=within(1), default=128, help="images in a batch (default: %(default)s)")
+    parser.add_argument("--rounds", type=within(1), default=40, help="batches of a measurement (default: %(default)s)")
+    parser.add_argument("--repeats", type=within(1), default=3, help="measurements (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     given = parser.parse_args(arguments)
-    actors = given.gpus or given.actors or 2
+    actors = given.gpus or 2
     cpus = given.cpus or (4 if given.gpus else 1)
     report = measure(given.network, actors, cpus, given.gpus, given.batch, given.rounds, given.repeats)
     if given.json:

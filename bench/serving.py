@@ -36,6 +36,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arguments import within
+
 ROOT = Path(__file__).resolve().parent.parent
 NETWORK = "mobilenet_v2"
 
@@ -271,9 +273,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rates", default="5,10,20,40", help="requests per second (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=10, help="of each measurement (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="of all measurements (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each server (default: %(default)s)")
-    parser.add_argument("--max-batch", type=int, default=8)
+    parser.add_argument("--rounds", type=within(1), default=3, help="of all measurements (default: %(default)s)")
+    parser.add_argument(
+        "--threads", type=within(1), default=os.cpu_count(), help="of each server (default: %(default)s)"
+    )
+    parser.add_argument("--max-batch", type=within(1), default=8)
     parser.add_argument("--scaling", action="store_true", help="threads and processes without a server")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--serve-onnx", type=Path, help=argparse.SUPPRESS)
