@@ -36,10 +36,10 @@ inline bool has_avx512_bfloat16() {
   return has;
 }
 
-/// An activation in vectors: min(max(x, low), high), or x times its gate.
+/// An activation in vectors: min(max(x, low), high), or x times its gate, which is `a` below 0 and 1 above for `slope`.
 struct Activation {
-  enum Gate : std::uint8_t { none, sigmoid, hard_sigmoid } gate = none;
-  float a = 0, b = 0;  ///< of the hard sigmoid
+  enum Gate : std::uint8_t { none, sigmoid, hard_sigmoid, slope } gate = none;
+  float a = 0, b = 0;  ///< of the hard sigmoid; `a` of the slope
   float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
 };
 
@@ -49,8 +49,10 @@ inline std::optional<Activation> activation_of(const Neuron& neuron) {
   if (neuron_is_identity(neuron)) return result;
   switch (neuron.type) {
     case NeuronType::relu:
-      if (neuron.a != 0) return std::nullopt;
-      result.low = 0;
+      if (neuron.a == 0)
+        result.low = 0;
+      else
+        result.gate = Activation::slope, result.a = neuron.a;
       return result;
     case NeuronType::relun:
       if (neuron.a != 0 || neuron.b < 0) return std::nullopt;
@@ -91,6 +93,8 @@ MPSCNN_AVX512 inline __m512 activate(const Activation& f, __m512 x) {
     const __m512 gate = _mm512_fmadd_ps(x, _mm512_set1_ps(f.a), _mm512_set1_ps(f.b));
     return _mm512_mul_ps(x, _mm512_min_ps(one, _mm512_max_ps(zero, gate)));
   }
+  if (f.gate == Activation::slope)
+    return _mm512_mask_mul_ps(x, _mm512_cmp_ps_mask(x, zero, _CMP_LT_OQ), x, _mm512_set1_ps(f.a));
   return _mm512_min_ps(_mm512_set1_ps(f.high), _mm512_max_ps(_mm512_set1_ps(f.low), x));
 }
 
