@@ -26,6 +26,7 @@ from . import (
     normalization,
     reorder,
     training,
+    winograd,
 )
 from .arguments import within
 
@@ -41,6 +42,7 @@ SECTIONS = [
     "graphs",
     "training",
     "contention",
+    "winograd",
 ]
 GPU_SECTIONS = ["gpu", "gpu_training", "candidates"]
 
@@ -144,6 +146,25 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
         print(f"without {name}: {reason}")
 
 
+def _print_winograd(rows: list[dict[str, Any]]) -> None:
+    header = (
+        "3 x 3 convolution",
+        "direct ms",
+        "Winograd ms",
+        "ratio",
+        "max error",
+        "Winograd's",
+        "rms error",
+        "Winograd's",
+    )
+    lines = []
+    for row in rows:
+        direct, own = (row["seconds"][name] for name in ("primitive", "winograd"))
+        errors = (f"{row[key][name]:.1e}" for key in ("max_error", "rms_error") for name in ("primitive", "winograd"))
+        lines.append((row["case"], f"{direct * 1e3:.3f}", f"{own * 1e3:.3f}", f"{direct / own:.2f}", *errors))
+    print(aligned(header, lines, right=7))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("what", nargs="*", choices=[*SECTIONS, *GPU_SECTIONS, []], help="default: all that need no GPU")
@@ -221,6 +242,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_contention(results["contention"])
+    if "winograd" in what:
+        results["winograd"] = winograd.run(options.seconds, options.case)
+        if not options.json:
+            print()
+            _print_winograd(results["winograd"])
     if "gpu" in what:
         results["gpu"] = gpu.run(
             options.seconds, options.case, options.device, by_layer=options.layers, quiet=options.json

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of shapes.txt on integers, whose sums float32 represents exactly in any order.
+"""Layers of shapes.txt on integers, whose sums float32 represents exactly in any order. Winograd's convolution rounds.
 
 python tests/shapes.py file.npz     compares the results written by save(), and prints the differences
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,8 @@ LIST = Path(__file__).with_name("shapes.txt")
 SLOPE = 0.25
 MOST_CHANNELS = 8192
 """Of all images of a batch."""
+# The implementation may be chosen, unless these variables exclude it.
+WINOGRAD = os.environ.get("MPSCNN_WINOGRAD") != "0" and os.environ.get("MPSCNN_IMPL") in (None, "winograd")
 
 
 class Row(NamedTuple):
@@ -57,6 +60,13 @@ class Row(NamedTuple):
     @property
     def is_pooling(self) -> bool:
         return self.kind in ("max", "average")
+
+    @property
+    def is_exact(self) -> bool:
+        if self.kind == "average":  # divides
+            return False
+        ones = (1, 1)
+        return not WINOGRAD or (self.kernel, self.stride, self.dilation, self.groups) != ((3, 3), ones, ones, 1)
 
     @property
     def weights(self) -> int:
@@ -133,14 +143,14 @@ def computed(row: Row, arrays: dict[str, Any], *, gradients: bool = True) -> dic
 
 
 def differences(row: Row, found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
-    """Compare exactly, except averages, which divide."""
+    """Compare exactly where the row is."""
     wrong = []
     for name, values in found.items():
         right = wanted[name]
         if values.shape != right.shape:
             wrong.append(f"{row}: {name} has shape {values.shape}, not {right.shape}")
             continue
-        tolerance = 1e-5 * np.abs(right).max(initial=1.0) if row.kind == "average" else 0.0
+        tolerance = 1e-5 * np.abs(right).max(initial=1.0) if not row.is_exact else 0.0
         error = np.abs(values - right)
         if not (error <= tolerance).all():
             wrong.append(f"{row}: {name} is off by up to {error.max()} in {(error > tolerance).mean():.1%} of values")

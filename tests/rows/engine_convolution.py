@@ -65,11 +65,25 @@ def transposed(x: Array, weights: Array, bias: Array | None, window: Window, gro
     return correlate(stuffed(x, window.stride), weights, bias, plain, groups, size)
 
 
+def mixes_pixels(window: Window, groups: int) -> bool:
+    """Return whether Winograd's convolution takes the window. It adds pixels of a tile before it multiplies them, so
+    its errors are those of the largest sums around.
+    """
+    return (window.kernel, window.stride, window.dilation, groups) == ((3, 3), (1, 1), (1, 1), 1)
+
+
+def largest(sizes: Array) -> Array:
+    """Return the max of each image and channel for all of its pixels, or of an output and input for all taps."""
+    return np.broadcast_to(sizes.max(axis=(1, 2), keepdims=True), sizes.shape)
+
+
 def with_error(
     function: Any, x: Array, weights: Array, bias: Array | None, window: Window, groups: int, size: Pair
 ) -> tuple[Array, Array]:
     """Return the sums and those of their terms' magnitudes."""
     sizes = function(np.abs(x), np.abs(weights), None if bias is None else np.abs(bias), window, groups, size)
+    if function is correlate and mixes_pixels(window, groups):
+        sizes = largest(sizes)
     return function(x, weights, bias, window, groups, size), sizes
 
 
@@ -225,6 +239,10 @@ LAYERS = [
     (1, 64, 64, 16, 2, 2, 8, 3, 3, 40, 5, 1, "stride much larger than the window"),
     (1, 1, 200, 16, 1, 198, 16, 1, 3, 1, 0, 1, "one row"),
     (2, 9, 9, 1, 9, 9, 1, 3, 3, 1, -1, 1, "one channel each"),
+    (1, 30, 29, 64, 28, 27, 96, 3, 3, 1, 0, 1, "many tiles, a panel and a half"),
+    (2, 13, 18, 176, 13, 18, 72, 3, 3, 1, -1, 1, "tiles of both images, shared by the threads"),
+    (1, 14, 14, 512, 14, 14, 512, 3, 3, 1, -1, 1, "512 channels"),
+    (3, 23, 6, 40, 21, 9, 24, 3, 3, 1, 1, 1, "tiles far outside of the source"),
 ]
 
 
@@ -855,6 +873,8 @@ def gradient_row(
         if window.edge == "clamp":  # taps of a window that read one pixel may cancel
             sizes, _ = gradient(partial(by_source, filters=np.abs(w)), grown, np.abs(split), apart=(0, 3), linear=True)
             parts = (parts[0], sizes)
+        if not is_transpose and mixes_pixels(window, groups):
+            parts = (parts[0], largest(parts[1].reshape(*grown.shape[:3], channels)))
         at = (first[0] + margin[0], first[1] + margin[1])
         value, error = (region(part.reshape(*grown.shape[:3], channels), at, size) for part in parts)
         expected["diff_src"] = (value, error * relative)
@@ -872,6 +892,8 @@ def gradient_row(
             return np.broadcast_to(parts, (*parts.shape[:-1], outputs // groups)).reshape(count, n, *results, outputs)
 
         by_weight = [part.transpose(3, 0, 1, 2) for part in gradient(by_weights, last, e, apart=(3,), linear=True)]
+        if not is_transpose and mixes_pixels(window, groups):
+            by_weight[1] = largest(by_weight[1])
         by_bias = [e.sum((0, 1, 2)), np.abs(e).sum((0, 1, 2))]
         for key, (value, error) in (("diff_weights", by_weight), ("diff_bias", by_bias)):
             value, error = value.ravel(), error.ravel()
@@ -942,6 +964,7 @@ GRADIENTS = [
     (20, 1, 1, 64, 65, 3, 1, 1, "zero", "few pixels: one"),
     (2, 1, 2, 512, 8, 3, 1, 1, "zero", "512 channels"),
     (2, 1, 2, 16, 600, 3, 1, 1, "zero", "600 channels of result"),
+    (2, 9, 14, 24, 72, 3, 1, 1, "zero", "many tiles"),
 ]
 
 

@@ -7,7 +7,18 @@
 
 namespace openmps::env {
 
-enum class Variable { cuda_fallback, cuda_graph, cuda_path, device, engine, fuse, impl, metal_compiler, trace };
+enum class Variable {
+  cuda_fallback,
+  cuda_graph,
+  cuda_path,
+  device,
+  engine,
+  fuse,
+  impl,
+  metal_compiler,
+  trace,
+  winograd
+};
 
 /// Return the name, "MPSCNN_..." in capitals.
 const char* name_of(Variable variable);

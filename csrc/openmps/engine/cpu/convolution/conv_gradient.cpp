@@ -18,14 +18,15 @@ namespace {
 
 /// In order: the first that does not decline runs. The last accepts everything.
 constexpr Implementation<DataGradientCall> kData[] = {
-    {"depthwise", data_gradient_depthwise}, {"taps", data_gradient_by_taps},       {"narrow", data_gradient_narrow},
+    {"depthwise", data_gradient_depthwise}, {"taps", data_gradient_by_taps},
+    {"narrow", data_gradient_narrow},       {"winograd", data_gradient_winograd},
     {"primitive", data_gradient_primitive}, {"patches", data_gradient_by_patches},
 };
 const ImplementationNames kDataNames(kData);
 constexpr Implementation<WeightsGradientCall> kWeights[] = {
     {"taps", weights_gradient_by_taps},        {"in_place", weights_gradient_in_place},
-    {"primitive", weights_gradient_primitive}, {"depthwise", weights_gradient_depthwise},
-    {"patches", weights_gradient_by_patches},
+    {"winograd", weights_gradient_winograd},   {"primitive", weights_gradient_primitive},
+    {"depthwise", weights_gradient_depthwise}, {"patches", weights_gradient_by_patches},
 };
 const ImplementationNames kWeightsNames(kWeights);
 

@@ -38,6 +38,8 @@ const char* data_gradient_depthwise(const DataGradientCall& call);
 const char* data_gradient_by_taps(const DataGradientCall& call);
 /// One matrix product for all taps, whose results are then summed: if that beats the primitive.
 const char* data_gradient_narrow(const DataGradientCall& call);
+/// Windows of 3 x 3 in tiles of 4 x 4 pixels, where products are saved.
+const char* data_gradient_winograd(const DataGradientCall& call);
 const char* data_gradient_primitive(const DataGradientCall& call);
 const char* data_gradient_by_patches(const DataGradientCall& call);
 
@@ -47,6 +49,8 @@ const char* weights_gradient_by_taps(const WeightsGradientCall& call);
 const char* weights_gradient_in_place(const WeightsGradientCall& call);
 /// One matrix product of bfloat16, over the source or over patches.
 const char* weights_gradient_of_bfloats(const WeightsGradientCall& call);
+/// Windows of 3 x 3 in tiles of 4 x 4 results, where products are saved.
+const char* weights_gradient_winograd(const WeightsGradientCall& call);
 const char* weights_gradient_primitive(const WeightsGradientCall& call);
 const char* weights_gradient_by_patches(const WeightsGradientCall& call);
 

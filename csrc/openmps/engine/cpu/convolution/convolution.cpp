@@ -10,11 +10,17 @@ namespace {
 
 /// In order: the first that does not decline runs. The loops at the end accept everything.
 constexpr Implementation<ConvCall> kConvolutions[] = {
-    {"nothing_seen", conv_nothing_seen},           {"multiplier", conv_multiplier},
-    {"inner_product", conv_inner_product},         {"taps", conv_by_taps},
-    {"depthwise_vectors", conv_depthwise_vectors}, {"primitive", conv_primitive},
-    {"materialized", conv_materialized},           {"apart", conv_apart},
-    {"depthwise_loop", conv_depthwise_loop},       {"loop", conv_loop},
+    {"nothing_seen", conv_nothing_seen},
+    {"multiplier", conv_multiplier},
+    {"inner_product", conv_inner_product},
+    {"taps", conv_by_taps},
+    {"depthwise_vectors", conv_depthwise_vectors},
+    {"winograd", conv_winograd},
+    {"primitive", conv_primitive},
+    {"materialized", conv_materialized},
+    {"apart", conv_apart},
+    {"depthwise_loop", conv_depthwise_loop},
+    {"loop", conv_loop},
 };
 const ImplementationNames kConvolutionsNames(kConvolutions);
 constexpr Implementation<TransposeCall> kTransposes[] = {
