@@ -13,11 +13,18 @@ namespace openmps::cpu {
 /// Return the engine's memory, which lives as long as the process.
 BlockAllocator& blocks();
 
-/// Memory for the duration of one call.
+/// Memory for the duration of one call, of a block that may be several times as large.
 class Scratch {
  public:
   Scratch() = default;
-  explicit Scratch(std::uint64_t bytes) : bytes_(bytes), data_(bytes ? blocks().allocate(bytes) : nullptr) {}
+  /// Return memory of a block for these bytes only, which may be kept.
+  static Scratch to_keep(std::uint64_t bytes) {
+    Scratch made;
+    made.bytes_ = bytes;
+    if (bytes) made.data_ = blocks().allocate(bytes);
+    return made;
+  }
+  explicit Scratch(std::uint64_t bytes) : data_(bytes ? blocks().allocate_scratch(bytes, bytes_) : nullptr) {}
   Scratch(Scratch&& other) noexcept : bytes_(other.bytes_), data_(other.data_) { other.data_ = nullptr; }
   Scratch& operator=(Scratch&& other) noexcept {
     std::swap(bytes_, other.bytes_);
@@ -30,7 +37,7 @@ class Scratch {
   std::byte* data() const { return data_; }
 
  private:
-  std::size_t bytes_ = 0;
+  std::size_t bytes_ = 0;  ///< of the block
   std::byte* data_ = nullptr;
 };
 

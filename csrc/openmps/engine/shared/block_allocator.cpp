@@ -75,13 +75,46 @@ std::byte* BlockAllocator::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (size == 0 || size > limit_ || used_ > limit_ - size) throw OutOfMemory(bytes, used_);
   for (std::size_t i = free_.size(); i-- > 0;) {  // newest first: likely to be in a cache
-    if (free_[i].size != size) continue;
-    std::byte* data = free_[i].data;
-    free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(i));
-    cached_ -= size;
-    count_used(size);
-    return handed_out(data, bytes, size);
+    if (free_[i].size == size) return take_free(i, bytes);
   }
+  return make_block(bytes, size);
+}
+
+std::byte* BlockAllocator::allocate_scratch(std::size_t bytes, std::size_t& block) {
+  constexpr std::size_t kFactor = 4;
+  const std::size_t size = block_size(bytes);
+  const std::lock_guard lock(mutex_);
+  if (size == 0 || size > limit_ || used_ > limit_ - size) throw OutOfMemory(bytes, used_);
+  std::size_t best = free_.size();
+  for (std::size_t i = free_.size(); i-- > 0;) {
+    const std::size_t found = free_[i].size;
+    if (found < size || found / kFactor > size || used_ > limit_ - found) continue;
+    if (best == free_.size() || found < free_[best].size) best = i;
+  }
+  if (best != free_.size()) {
+    block = free_[best].size;
+    return take_free(best, bytes);
+  }
+  if (size > kPage * kFactor)
+    std::erase_if(free_, [&](const Block& free) {
+      if (free.size >= size || free.size < size / kFactor) return false;
+      unmap_block(free.data, free.size);
+      cached_ -= free.size;
+      return true;
+    });
+  block = size;
+  return make_block(bytes, size);
+}
+
+std::byte* BlockAllocator::take_free(std::size_t index, std::size_t bytes) {
+  const Block block = free_[index];
+  free_.erase(free_.begin() + static_cast<std::ptrdiff_t>(index));
+  cached_ -= block.size;
+  count_used(block.size);
+  return handed_out(block.data, bytes, block.size);
+}
+
+std::byte* BlockAllocator::make_block(std::size_t bytes, std::size_t size) {
   std::byte* data = map_block(size);
   if (!data) {
     trim_locked(0);

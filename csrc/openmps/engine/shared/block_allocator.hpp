@@ -22,6 +22,10 @@ class BlockAllocator {
 
   /// Return uninitialized memory, aligned to a page, or to 2 MB from that block size on. Throws std::bad_alloc.
   std::byte* allocate(std::size_t bytes);
+  /// The same for a short time: a free block of up to four times the size is taken before a new one is made, and a new
+  /// one replaces free ones that are smaller by up to this factor. So scratch memory of many sizes takes little more
+  /// than that of the largest. `block`: what to pass to deallocate().
+  std::byte* allocate_scratch(std::size_t bytes, std::size_t& block);
   /// `bytes` as passed to allocate().
   void deallocate(std::byte* data, std::size_t bytes) noexcept;
   /// Return the bytes in use, rounded up to block sizes.
@@ -45,6 +49,8 @@ class BlockAllocator {
   };
   void count_used(std::size_t size);
   void trim_locked(std::uint64_t keep) noexcept;
+  std::byte* take_free(std::size_t index, std::size_t bytes);
+  std::byte* make_block(std::size_t bytes, std::size_t size);
 
   const std::uint64_t limit_, cache_limit_;
   mutable std::mutex mutex_;

@@ -135,7 +135,7 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
   const memory::desc given =
       with_groups ? memory::desc({g, o, i, kh, kw}, type, memory::dims{o * per_output, per_output, 1, kw * i, i})
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
-  Scratch block(wanted.get_size());
+  Scratch block = Scratch::to_keep(wanted.get_size());
   const float* values = weights.values.data();
   if (!rotated && !with_groups && pack_filter(values, block.data(), wanted)) {
     auto data = owned(std::move(block));

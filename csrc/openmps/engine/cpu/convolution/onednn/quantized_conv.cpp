@@ -41,7 +41,7 @@ void pack_bytes(const ConvWeights& weights, const memory::desc& wanted, Constant
   const memory::desc given =
       g > 1 ? memory::desc({g, o, i, kh, kw}, type, memory::dims{o * per_output, per_output, 1, kw * i, i})
             : memory::desc({o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
-  constants.packed = Scratch(wanted.get_size());
+  constants.packed = Scratch::to_keep(wanted.get_size());
   memory from(given, onednn_engine(), const_cast<std::int8_t*>(constants.weights->values.data()));
   memory to(wanted, onednn_engine(), constants.packed.data());
   dnnl::stream stream(onednn_engine());
