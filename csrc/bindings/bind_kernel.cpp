@@ -344,6 +344,12 @@ void bind_kernel(py::module_& module) {
       .def_property_readonly("_name", [](const Kernel& kernel) { return kernel.row().name; })
       .def("_result_shape", &result_shape)
       .def("_reload", &reload)
+      .def("_read_in_place",
+           [](Kernel& kernel, const Arg<CommandBuffer, "command_buffer">& buffer,
+              const Arg<ConvolutionWeightsAndBiasesState, "state">& state) {
+             const ReleaseGil release;
+             return kernel.read_in_place(*buffer, *state);
+           })
       .def("_export_weights",
            [](Kernel& kernel, const Arg<CommandBuffer, "command_buffer">& buffer) {
              const ReleaseGil release;

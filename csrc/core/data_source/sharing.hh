@@ -144,6 +144,16 @@
 - (nullable id)weightsOwner;
 @end
 
+/// Convolutions and their gradient kernels.
+@protocol WeightsInPlace
+/// Like -reloadWeightsAndBiasesWithCommandBuffer:state:, without a copy: work that is encoded from now on, until the
+/// next reload, reads the state's buffers when it runs. Only commands may change the buffers meanwhile; each reload
+/// follows the change on its command buffer, and nothing encoded before reads them after it. Return NO, and encode
+/// nothing, if the kernel needs values of its own.
+- (BOOL)readWeightsInPlaceWithCommandBuffer:(nonnull id<MTLCommandBuffer>)commandBuffer
+                                      state:(nonnull MPSCNNConvolutionWeightsAndBiasesState *)state;
+@end
+
 namespace mpscnn {
 /// Return whether images of the device can use the caller's memory.
 inline bool shares_images(id<MTLDevice> device) {

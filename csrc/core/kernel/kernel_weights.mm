@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfer of weights and statistics between a kernel and its data source, or a state.
 #include "core/data_source/objc_weights.hh"
+#include "core/data_source/sharing.hh"
 #include "core/kernel/batch_normalization_state_impl.hh"
 #include "core/kernel/encode_checks.hh"
 #include "core/kernel/kernel_impl.hh"
@@ -112,6 +113,22 @@ void Kernel::reload(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesStat
         movable(*impl_, buffer, @selector(reloadWeightsAndBiasesWithCommandBuffer:state:), "reload");
     check_sizes(impl_->row->name, state, weights_shape(*impl_->made.descriptor));
     [kernel reloadWeightsAndBiasesWithCommandBuffer:buffer.impl().buffer.get() state:objc_weights(state)];
+  });
+}
+
+bool Kernel::read_in_place(CommandBuffer &buffer, const ConvolutionWeightsAndBiasesState &state) {
+  return guard([&] {
+    const SEL method = @selector(readWeightsInPlaceWithCommandBuffer:state:);
+    if (![impl_->made.kernel.get() respondsToSelector:method]) return false;
+    const std::scoped_lock lock(impl_->mutex);
+    ++impl_->changes;
+    id kernel = movable(*impl_, buffer, method, "read");
+    check_sizes(impl_->row->name, state, weights_shape(*impl_->made.descriptor));
+    const bool is_read =
+        [static_cast<id<WeightsInPlace>>(kernel) readWeightsInPlaceWithCommandBuffer:buffer.impl().buffer.get()
+                                                                               state:objc_weights(state)];
+    if (is_read) impl_->made.source = nullptr;
+    return is_read;
   });
 }
 

@@ -189,8 +189,13 @@ void TrainingPlan::run(const Update& update, Batch& batch) const {
 void TrainingPlan::reload(const Update& update, Batch& batch) {
   std::visit(
       [&](const auto& values) {
-        if constexpr (requires { update.reloaded[0]->reload(batch.buffer, *values); })
-          for (const auto& kernel : update.reloaded) kernel->reload(batch.buffer, *values);
+        if constexpr (requires { update.reloaded[0]->reload(batch.buffer, *values); }) {
+          for (const auto& kernel : update.reloaded) {
+            if constexpr (requires { kernel->read_in_place(batch.buffer, *values); })
+              if (kernel->read_in_place(batch.buffer, *values)) continue;
+            kernel->reload(batch.buffer, *values);
+          }
+        }
       },
       update.state->values());
 }

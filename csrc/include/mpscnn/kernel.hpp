@@ -125,6 +125,10 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   void reload(CommandBuffer& buffer, const NormalizationMeanAndVarianceState& state);
   void reload(CommandBuffer& buffer, const BatchNormalizationState& state);
   void reload(CommandBuffer& buffer, const ConvolutionWeightsAndBiasesState& state);
+  /// Read the weights in the state's buffers from now on, instead of a copy. See WeightsInPlace: only commands change
+  /// the buffers, and a reload follows. The kernel gives up its data source. Return false, with nothing encoded, if
+  /// the kernel needs values of its own.
+  bool read_in_place(CommandBuffer& buffer, const ConvolutionWeightsAndBiasesState& state);
   /// Export the kernel's weights at the time of execution, rounded, with batch normalization folded in.
   std::shared_ptr<ConvolutionWeightsAndBiasesState> export_weights(CommandBuffer& buffer);
 

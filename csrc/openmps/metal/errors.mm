@@ -108,6 +108,7 @@ bool is_hidden(SEL selector) {
           initWithDevice:imageDescriptor:bytesNoCopy:bytesPerPixel:bytesPerRow:bytesPerImage:readOnly:deallocator:),
       @selector(setHasNoSliceLimit:),
       @selector(weightsOwner),
+      @selector(readWeightsInPlaceWithCommandBuffer:state:),
       @selector(commitAwaited),
       @selector(recordsCommands),
       @selector(recordsForOtherImages),

@@ -45,6 +45,16 @@ float value_or(const std::vector<float> &values, std::int64_t index, float other
   return values.empty() ? otherwise : values[static_cast<std::size_t>(index)];
 }
 
+std::shared_ptr<ConvWeights> weights_like(const ConvWeights &like) {
+  auto weights = std::make_shared<ConvWeights>();
+  weights->out_channels = like.out_channels;
+  weights->kernel_h = like.kernel_h;
+  weights->kernel_w = like.kernel_w;
+  weights->in_channels_per_group = like.in_channels_per_group;
+  weights->groups = like.groups;
+  return weights;
+}
+
 }  // namespace
 
 std::string build_weights(const WeightSource &source, std::shared_ptr<const ConvWeights> &result) noexcept {
@@ -93,15 +103,26 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
 std::shared_ptr<const ConvWeights> weights_to_fill(const std::shared_ptr<const ConvWeights> &like,
                                                    bool has_bias) noexcept {
   try {
-    auto weights = std::make_shared<ConvWeights>();
-    weights->out_channels = like->out_channels;
-    weights->kernel_h = like->kernel_h;
-    weights->kernel_w = like->kernel_w;
-    weights->in_channels_per_group = like->in_channels_per_group;
-    weights->groups = like->groups;
+    auto weights = weights_like(*like);
     weights->replaced = like;
     weights->values = Floats::await(like->values.size());
     if (has_bias) weights->bias = Floats::await(static_cast<std::size_t>(like->out_channels));
+    return weights;
+  } catch (const std::exception &) {
+    return nullptr;
+  }
+}
+
+std::shared_ptr<const ConvWeights> weights_in_place(const ConvWeights &like, const WeightBuffers &buffers) noexcept {
+  try {
+    const auto borrow = [](const std::shared_ptr<Memory> &memory, std::size_t offset, std::size_t count) {
+      return Floats::borrow(reinterpret_cast<const float *>(memory->data() + offset), count, memory);
+    };
+    auto weights = weights_like(like);
+    weights->values = borrow(buffers.weights, buffers.weights_offset, like.values.size());
+    if (buffers.biases)
+      weights->bias = borrow(buffers.biases, buffers.biases_offset, static_cast<std::size_t>(like.out_channels));
+    weights->in_place = true;
     return weights;
   } catch (const std::exception &) {
     return nullptr;

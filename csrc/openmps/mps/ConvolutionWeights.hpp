@@ -53,6 +53,8 @@ struct WeightBuffers {
 /// memory.
 std::shared_ptr<const ConvWeights> weights_to_fill(const std::shared_ptr<const ConvWeights> &like,
                                                    bool has_bias) noexcept;
+/// Return weights of `like`'s shape over the buffers, which the host can read; null if there is no memory.
+std::shared_ptr<const ConvWeights> weights_in_place(const ConvWeights &like, const WeightBuffers &buffers) noexcept;
 void store_weights(const ConvWeights &weights, const WeightBuffers &buffers);
 
 }  // namespace openmps

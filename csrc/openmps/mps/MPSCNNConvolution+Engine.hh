@@ -65,6 +65,10 @@ void reload_weights(ConvolutionState &state, id<MPSCNNConvolutionDataSource> sou
 /// Make later encodes use the contents of the state's buffers at this place of the command buffer.
 void reload_weights(ConvolutionState &state, id<MTLCommandBuffer> buffer,
                     MPSCNNConvolutionWeightsAndBiasesState *given);
+/// Make later encodes read the state's buffers in place, whose values only commands change. Return false, and do
+/// nothing, if the kernel rounds its weights or the engine has memory of its own.
+bool read_weights_in_place(ConvolutionState &state, id<MTLCommandBuffer> buffer,
+                           MPSCNNConvolutionWeightsAndBiasesState *given);
 /// Return the kernel's weights: batch normalization folded in, rounded. No biases if the kernel has none.
 MPSCNNConvolutionWeightsAndBiasesState *export_weights(MPSCNNKernel *kernel, id<MTLCommandBuffer> buffer,
                                                        BOOL temporary);

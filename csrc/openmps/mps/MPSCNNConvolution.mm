@@ -126,6 +126,11 @@ OPENMPS_GETTER(ConvolutionState, MPSNNConvolutionAccumulatorPrecisionOption, acc
   openmps::reload_weights(conv_state(self), commandBuffer, state);
 }
 
+- (BOOL)readWeightsInPlaceWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                      state:(MPSCNNConvolutionWeightsAndBiasesState *)state {
+  return !openmps::is_hidden(_cmd) && openmps::read_weights_in_place(conv_state(self), commandBuffer, state);
+}
+
 - (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                                           resultStateCanBeTemporary:(BOOL)resultStateCanBeTemporary {
   return openmps::export_weights(self, commandBuffer, resultStateCanBeTemporary);

@@ -310,6 +310,11 @@ static ConvolutionGradientKernelState &gradient_state(MPSKernel *kernel) {
   -(void)reloadWeightsAndBiasesWithCommandBuffer : (id<MTLCommandBuffer>)commandBuffer state                 \
       : (MPSCNNConvolutionWeightsAndBiasesState *)state {                                                    \
     openmps::reload_weights(gradient_state(self).named_forward(), commandBuffer, state);                     \
+  }                                                                                                          \
+  -(BOOL)readWeightsInPlaceWithCommandBuffer : (id<MTLCommandBuffer>)commandBuffer state                     \
+      : (MPSCNNConvolutionWeightsAndBiasesState *)state {                                                    \
+    return !openmps::is_hidden(_cmd) &&                                                                      \
+           openmps::read_weights_in_place(gradient_state(self).named_forward(), commandBuffer, state);       \
   }
 
 @implementation MPSCNNConvolutionGradient

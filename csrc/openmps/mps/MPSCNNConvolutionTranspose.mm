@@ -257,6 +257,11 @@ static MPSCNNConvolutionTransposeGradientState *result_state(MPSCNNConvolutionTr
   openmps::reload_weights(transpose_state(self), commandBuffer, state);
 }
 
+- (BOOL)readWeightsInPlaceWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
+                                      state:(MPSCNNConvolutionWeightsAndBiasesState *)state {
+  return !openmps::is_hidden(_cmd) && openmps::read_weights_in_place(transpose_state(self), commandBuffer, state);
+}
+
 - (MPSCNNConvolutionWeightsAndBiasesState *)exportWeightsAndBiasesWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer
                                                           resultStateCanBeTemporary:(BOOL)resultStateCanBeTemporary {
   return openmps::export_weights(self, commandBuffer, resultStateCanBeTemporary);

@@ -11,7 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Graph
+from .parameters import placeholder
 from .plan import Plan
+
+
+def without_values(graph: Graph, plan: Plan) -> Graph:
+    """Return the graph with placeholders for weights that kernels read in place, and copies of the other weights."""
+    in_place = {layer.operation.name for layer in plan.layers if layer.in_place}
+    copy = graph.copy()
+    copy.nodes = []
+    for node in graph.nodes:
+        weight = node.arguments.get("weight")
+        if isinstance(weight, np.ndarray):
+            weight = placeholder(weight) if node.name in in_place else weight.copy()
+            node = node.with_(arguments={**node.arguments, "weight": weight})
+        copy.nodes.append(node)
+    return copy
 
 
 def with_values(graph: Graph, plan: Plan, values: Mapping[str, NDArray[Any]]) -> Graph:

@@ -31,7 +31,7 @@ class Model:
 
 
 def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:
-    """Read a list of layers, a torch.nn.Module or a Graph, and copy its arrays.
+    """Read a list of layers, a torch.nn.Module or a Graph, and copy its arrays, except for weights of convolutions.
 
     Raises
     ------
@@ -41,15 +41,18 @@ def read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, se
         Errors of the readers.
     """
     found = _read(model, state_dict, input_shapes, seed)
-    # Copied, because kernels read arrays in place, gradient kernels only at the first step: training the module before
-    # that would change them.
+    # Copied, because kernels may read arrays in place, and the graph is used again: training the module would change
+    # them. Kernels copy weights when they are made; Trainer does so for the graph where it needs them.
     graph = found.graph.copy()
-    for i, node in enumerate(graph.nodes):
-        arguments = {
-            name: value.copy() if isinstance(value, np.ndarray) else value for name, value in node.arguments.items()
-        }
-        graph.nodes[i] = node.with_(arguments=arguments)
+    graph.nodes = [
+        node.with_(arguments={name: _copied(name, value) for name, value in node.arguments.items()})
+        for node in graph.nodes
+    ]
     return replace(found, graph=graph)
+
+
+def _copied(name: str, value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) and name != "weight" else value
 
 
 def _read(model: Any, state_dict: Mapping[str, Any] | None, input_shapes: Any, seed: int) -> Model:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..kernels import KERNELS, row_of
 from ..optimizers import Optimizer, OptimizerState
 from ..states import BatchNormalizationState, NormalizationGammaAndBetaState
 from .lowering import Operation
-from .parameters import STATISTICS, SUFFIXES, Parameter, to_mps, to_torch
+from .parameters import STATISTICS, SUFFIXES, Parameter, placeholder, to_mps, to_torch
 
 Array = NDArray[Any]
 OUTPUT = 1  # number of this value in a _core._TrainingPlan
@@ -64,7 +65,11 @@ class Layer:
     has_gradient : bool
         Whether it is part of the backward pass.
     parameters : list of Parameter
+    in_place : bool
+        Whether the kernels read the weights that the optimizer changes, instead of copies.
     """
+
+    in_place = False
 
     def __init__(self, operation: Operation, wants: list[bool], is_trained: bool, device: Device | None) -> None:
         self.operation, self.wants, self.is_trained, self.device = operation, wants, is_trained, device
@@ -184,6 +189,28 @@ class KernelLayer(_Trainable):
         elif operation.kernel in SUFFIXES:
             self.values = self.gamma_and_beta()
         self._encoded = self._gradients()
+        if self._is_convolution and is_trained:
+            self._read_in_place()
+
+    def _read_in_place(self) -> None:
+        """Let the kernels read the weights in place if the device can, and drop the given array."""
+        kernels = (self.kernel, *self.kernel.gradients)
+        with CommandBuffer(self.kernel.device) as commands:
+            taken = [kernel._read_in_place(commands, self.values) for kernel in kernels]
+        self.in_place = all(taken)
+        if not self.in_place:
+            return
+        weight = placeholder(self.operation.arguments["weight"])
+        self.operation = replace(self.operation, arguments={**self.operation.arguments, "weight": weight})
+        for kernel in kernels:
+            kernel.__dict__["_arguments"] = {**kernel.__dict__["_arguments"], "weight": weight}
+
+    def reload(self, commands: CommandBuffer) -> None:
+        if not self.in_place:
+            super().reload(commands)
+            return
+        for kernel in self.kernels():
+            kernel._read_in_place(commands, self.values)
 
     def allow_reduced_precision(self) -> None:
         """Let the convolution and its gradients use products of reduced precision."""

@@ -85,6 +85,11 @@ def constants(arrays: Mapping[str, Any], known: Container[str]) -> dict[str, Arr
     return found
 
 
+def placeholder(array: Array) -> Array:
+    """Return an array of the same shape and type without memory for its values."""
+    return np.broadcast_to(np.zeros((), array.dtype), array.shape)
+
+
 def owner_of(name: str, origin: str, shapes: Mapping[str, tuple[int, ...]] | None) -> str:
     """Return the name under which a node's parameters are stored: its own, or that of its layer.
 

@@ -25,7 +25,7 @@ from ..optimizers import Optimizer, OptimizerStochasticGradientDescent
 from . import checkpoint
 from .boundary import Boundary, check_lengths, pair
 from .history import Epoch, History
-from .inference import with_values
+from .inference import with_values, without_values
 from .model import read
 from .operations import BatchNormalization
 from .parameters import TRACKED, constants, tracked_batches
@@ -182,6 +182,7 @@ class Trainer(_checks.Made):
         )
         if not self._plan.trained:
             raise ValueError(_NOTHING)
+        self._graph = without_values(self._graph, self._plan)
         known = {one.key for layer in self._plan.layers for one in layer.parameters}
         self._constants = constants(source.arrays, known.union(self._plan.normalizations))
         self._plan.record(self.optimizer)

@@ -76,11 +76,14 @@ class Floats {
 };
 
 /// Weights of a kernel: float32 OHWI, already rounded to half unless the data source requests float, with batch
-/// normalization folded in. Immutable: a reload makes a new object.
+/// normalization folded in. Immutable, unless they are `in_place`: a reload makes a new object.
 struct ConvWeights {
   std::int64_t out_channels = 0, kernel_h = 0, kernel_w = 0, in_channels_per_group = 0, groups = 1;
   Floats values;  ///< [O][kH][kW][I/groups]; depth-wise: groups == O, I/groups == 1
   Floats bias;    ///< O values, or empty for none
+  /// The values are those of a buffer, which a command changes after the last one that uses these weights. Each command
+  /// of a training step uses its weights once, so copies in other layouts are not worth their memory.
+  bool in_place = false;
 
   /// The weights that these replace. Engines prepare what was derived from them.
   std::weak_ptr<const ConvWeights> replaced;

@@ -115,7 +115,7 @@ void Compiled::run(const CallArguments& arguments) {
 WeightsCache& WeightsCache::of(const ConvWeights& weights) {
   const std::lock_guard lock(weights.cache.mutex);
   std::shared_ptr<void>& entry = weights.cache.entries["onednn"];
-  if (!entry) entry = std::make_shared<WeightsCache>();
+  if (!entry) entry = std::make_shared<WeightsCache>(weights.in_place);
   return *static_cast<WeightsCache*>(entry.get());
 }
 
@@ -135,7 +135,7 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
   const memory::desc given =
       with_groups ? memory::desc({g, o, i, kh, kw}, type, memory::dims{o * per_output, per_output, 1, kw * i, i})
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
-  Scratch block = Scratch::to_keep(wanted.get_size());
+  Scratch block = weights_are_in_place_ ? Scratch(wanted.get_size()) : Scratch::to_keep(wanted.get_size());
   const float* values = weights.values.data();
   if (!rotated && !with_groups && pack_filter(values, block.data(), wanted)) {
     auto data = owned(std::move(block));
@@ -168,6 +168,7 @@ std::shared_ptr<void> WeightsCache::kept(const ConvWeights& weights, const dnnl:
   constexpr std::size_t kMost = 4;
   const std::lock_guard lock(mutex_);
   auto data = packed(weights, wanted, with_groups, false);
+  if (weights_are_in_place_) return data;
   std::erase(kept_, data);
   kept_.insert(kept_.begin(), data);
   if (kept_.size() > kMost) kept_.pop_back();

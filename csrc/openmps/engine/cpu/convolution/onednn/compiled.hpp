@@ -91,12 +91,15 @@ class WeightsCache {
   static constexpr std::size_t kMaxEntries = 16;
   using Key = std::array<std::int64_t, kKeyWords>;
 
+  explicit WeightsCache(bool weights_are_in_place) : weights_are_in_place_(weights_are_in_place) {}
   static WeightsCache& of(const ConvWeights& weights);
 
-  /// Return the entry for a key; make it with `make` if it is missing. Also keeps a null result of `make`.
+  /// Return the entry for a key; make it with `make` if it is missing. Also keeps a null result of `make`. Weights that
+  /// are in place have no entries: the caller frees the packed copy with the result.
   template <class Make>
   std::shared_ptr<Compiled> find(const Key& key, const Make& make) {
     const std::lock_guard lock(mutex_);
+    if (weights_are_in_place_) return make();
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       if (entries_[i].key != key) continue;
       if (i > 0)
@@ -114,7 +117,7 @@ class WeightsCache {
   /// `rotated`: both kernel axes are reversed.
   std::shared_ptr<void> packed(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups,
                                bool rotated);
-  /// The same for callers outside of find(), not rotated; kept for the next call.
+  /// The same for callers outside of find(), not rotated; kept for the next call unless the weights are in place.
   std::shared_ptr<void> kept(const ConvWeights& weights, const dnnl::memory::desc& wanted, bool with_groups);
 
  private:
@@ -127,6 +130,7 @@ class WeightsCache {
     bool rotated;
     std::weak_ptr<void> data;
   };
+  const bool weights_are_in_place_;
   std::mutex mutex_;
   std::vector<Entry> entries_;  ///< most recently used first
   std::vector<Packed> packed_;
