@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -36,6 +37,24 @@ def deep(layers: int = LAYERS, channels: int = CHANNELS) -> list[Any]:
 def trainer_of(layers: list[Any], **options: Any) -> mpscnn.Trainer:
     optimizer = mpscnn.OptimizerStochasticGradientDescent(1e-3, momentum_scale=0.9)
     return mpscnn.Trainer(layers, input_shapes=SHAPE, optimizer=optimizer, **options)
+
+
+@counts_memory
+@has_kernels
+@in_place
+def test_memory_of_a_step() -> None:
+    """A step needs the gradient and packed copies of a few layers at a time, not those of all of them."""
+    trainer = trainer_of(deep())
+    trainer.step(random(SHAPE), np.arange(2)).wait()
+    gc.collect()
+    mpscnn.memory.clear()
+    mpscnn.memory.reset()
+    before = mpscnn.memory.current()
+    trainer.step(random(SHAPE), np.arange(2)).wait()
+    # A gradient, its packed form, and oneDNN's sums of each thread; the gradients of all layers alone were 8.
+    assert mpscnn.memory.peak() - before < 5 * WEIGHTS
+    # Scratch memory of one call serves the next one, also if it is of another size.
+    assert mpscnn.memory.cached() < 6 * WEIGHTS
 
 
 GROWTH = """

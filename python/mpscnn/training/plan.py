@@ -141,6 +141,7 @@ class Plan:
             result = layer.operation.result
             recording.values[result] = layer.forward(recording, OUTPUT if result == self.output else None)
         gradients = {self.output: self.core.loss()}
+        left = self.trained
         for layer in reversed(self.layers):
             incoming = gradients.pop(layer.operation.result, None)
             if incoming is None or not layer.has_gradient:
@@ -149,7 +150,10 @@ class Plan:
                 if made is None:
                     continue
                 gradients[name] = self.core.encode(self._add, [gradients[name], made]) if name in gradients else made
-        for layer in self.trained:  # one after the other: a device may compute adjacent updates together
+            if layer.in_place:  # at once: the memory of its gradients is then free for those of other layers
+                layer.update(recording)
+                left.remove(layer)
+        for layer in left:  # one after the other: a device may compute adjacent updates together
             layer.update(recording)
 
     def before_step(self, step: int, images: int) -> None:
