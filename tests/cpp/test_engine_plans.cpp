@@ -277,11 +277,15 @@ ImageView cube(const std::shared_ptr<Engine>& engine, i64 side) {
           .w_stride = side};
 }
 
-/// An engine that computes results again for late readers.
+/// An engine that computes results again for late readers, or does not.
 class Recomputing final : public Declining {
  public:
-  bool recomputes() const override { return true; }
+  explicit Recomputing(bool again = true) : again_(again) {}
+  bool recomputes() const override { return again_; }
   bool try_run(const Problem& problem) override { return cpu_engine().try_run(problem); }
+
+ private:
+  const bool again_;
 };
 
 enum class Between : std::uint8_t { nothing, write, host_task };
@@ -345,7 +349,7 @@ void test_recomputation() {
     const ImageView input = image(), output = image(), expected = image();
     fill(input);
     const auto plain = late_readers(engine, input, expected, between);
-    const auto without = make_plan(cpu_engine(), plain, /*fused=*/false);
+    const auto without = make_plan(Recomputing(false), plain, /*fused=*/false);
     const std::string first_error = execute(*engine, plain, without).sentence;
     fill(input);
     const auto commands = late_readers(engine, input, output, between);
@@ -355,6 +359,7 @@ void test_recomputation() {
     report(std::memcmp(output.memory->data(), expected.memory->data(), kBytes) == 0,
            "results that are computed again are equal to the last bit");
     report(again(*without).empty(), "other engines compute once");
+    report(again(*make_plan(cpu_engine(), plain, /*fused=*/false)) == again(*plan), "the CPU engine computes again");
     const auto found = again(*plan);
     using Commands = std::vector<std::uint32_t>;
     switch (between) {

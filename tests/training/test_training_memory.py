@@ -193,25 +193,27 @@ def residual(blocks: int) -> list[Any]:
 
 @only_openmps("openmps has the engine")
 @pytest.mark.skipif(ENGINE != "cpu", reason="the test chooses the engine")
-def test_images_of_a_step(cuda_host: mpscnn.Device) -> None:
+@pytest.mark.parametrize("engine", ["cpu", "cuda-host"])
+def test_images_of_a_step(engine: str, request: pytest.FixtureRequest) -> None:
     """A block keeps two convolutions' results, a sum and its mask for the gradients, and computes the others again."""
+    device = mpscnn.Device() if engine == "cpu" else request.getfixturevalue("cuda_host")
     shape = (4, 8, 96, 96)
     image = 4 * 96 * 96 * 8 * 4
     peaks = []
     for blocks in (4, 12):
         gc.collect()
-        mpscnn.memory.clear(cuda_host)
+        mpscnn.memory.clear(device)
         trainer = mpscnn.Trainer(
             residual(blocks),
             input_shapes=shape,
-            optimizer=mpscnn.OptimizerStochasticGradientDescent(1e-3, device=cuda_host),
+            optimizer=mpscnn.OptimizerStochasticGradientDescent(1e-3, device=device),
             in_flight=1,
-            device=cuda_host,
+            device=device,
         )
         trainer.step(random(shape), np.arange(4)).wait()
-        mpscnn.memory.reset(cuda_host)
+        mpscnn.memory.reset(device)
         trainer.step(random(shape), np.arange(4)).wait()
-        peaks.append(mpscnn.memory.peak(cuda_host))
+        peaks.append(mpscnn.memory.peak(device))
         del trainer
     kept = (peaks[1] - peaks[0]) / image / 8
     # 3, a mask of a quarter, and the rounding of large blocks; more than 4.25 if nothing was computed again.

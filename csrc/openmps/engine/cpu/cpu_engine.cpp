@@ -60,6 +60,7 @@ class CpuEngine final : public Engine {
   bool fuses(const MaskedSumProblem& problem) const override { return cpu::fuses(problem); }
   bool fuses(const MaskedSumMomentsProblem& problem) const override { return cpu::fuses(problem); }
   bool sums_pixels() const override { return true; }
+  bool recomputes() const override { return true; }
   bool masks_by_results() const override { return true; }
   bool narrows() const override { return cpu::multiplies_bfloat16(); }
   bool quantizes() const override { return cpu::multiplies_bytes(); }
