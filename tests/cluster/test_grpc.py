@@ -497,6 +497,55 @@ def test_calls_that_end_leave_the_queue(model: Path, how: str) -> None:
         wait_for_metric(server, "mpscnn_pending_bytes", 0)
 
 
+# Writes malloc's bytes in use to stderr after a signal. Without garbage collections, cycles of objects keep them.
+LIVE_BYTES = """
+import ctypes, gc, signal, sys
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Info
+signal.signal(signal.SIGUSR1, lambda *_: print(mallinfo().uordblks + mallinfo().hblkhd, file=sys.stderr, flush=True))
+gc.disable()
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library is not glibc 2.33 or later")
+@pytest.mark.parametrize("kind", ["answered", "refused"])
+def test_memory_of_calls(model: Path, kind: str) -> None:
+    """It is freed when they end, all of it."""
+    # Freed blocks that threads keep count as live. And with one arena, threads that start make no other.
+    malloc = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0", "MALLOC_ARENA_MAX": "1"}
+    data = as_raw(image(1, 20, 20)).SerializeToString()
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(model, *BOTH, "--max-batch", 1, program=LIVE_BYTES, **malloc))
+        client, pool = stack.enter_context(connected(server.grpc_port)), stack.enter_context(ThreadPoolExecutor(8))
+
+        def call(i: int) -> None:
+            if kind == "answered":
+                client.infer(data)
+            else:
+                client.error(data[:100])
+
+        def live(count: int, expected: float = 0) -> int:
+            """Return the least bytes after so many calls, when they have been expected, or not less for 2 s."""
+            list(pool.map(call, range(count)))
+            least = 1 << 60
+            since = time.monotonic()
+            while least > expected and time.monotonic() - since < 2:
+                time.sleep(0.1)
+                server.process.send_signal(signal.SIGUSR1)
+                assert server.process.stderr is not None
+                if (now := int(server.process.stderr.readline())) < least:
+                    least, since = now, time.monotonic()
+            return least
+
+        before = live(2000)
+        after = live(2000, before + 2000 * 100)
+    # It was 700 bytes of each that waited for a garbage collection.
+    assert after - before <= 2000 * 100, (before, after)
+
+
 def test_a_failing_device(model: Path) -> None:
     program = """
 import mpscnn.serving as serving

@@ -102,9 +102,8 @@ class RpcServer:
     def _handler(self, call: Callable[[Any, Held], Awaitable[None]]) -> Any:
         """Return a handler that counts calls, and answers exceptions with their status."""
 
-        async def handle(_messages: Any, context: Any) -> None:
+        async def handle(messages: Any, context: Any) -> None:
             held = Held(self.service)
-            context.add_done_callback(lambda _: held.free())
             status, details = grpc.StatusCode.OK, ""
             trailing: tuple[tuple[str, str], ...] = ()
             try:
@@ -120,9 +119,15 @@ class RpcServer:
             except Exception as error:
                 status, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
             finally:
+                held.free()
                 self.service.metrics.requests.labels("grpc", status.name).inc()
             if status is not grpc.StatusCode.OK:
-                await context.abort(status, details[:_MAX_DETAILS], trailing)
+                try:
+                    await context.abort(status, details[:_MAX_DETAILS], trailing)
+                finally:
+                    # The call keeps the exception of abort(), and this one's traceback this frame. A call in a cycle
+                    # keeps its connection until Python collects garbage. So does one with add_done_callback().
+                    del context, messages
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
