@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from .._core import __version__
@@ -51,6 +51,7 @@ class RpcServer:
         limits, seconds = service.limits, round(1000 * service.limits.seconds)
         # The size of a message is known only after it was received. So its memory is reserved.
         self._receiving = asyncio.Semaphore(max(1, limits.pending // limits.body))
+        self._operations: set[asyncio.Task[Any]] = set()
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=max_calls,
             options=[
@@ -131,15 +132,39 @@ class RpcServer:
 
         return grpc.stream_stream_rpc_method_handler(handle)
 
+    async def _complete(self, operation: Coroutine[Any, Any, Any], seconds: float | None = None) -> Any:
+        """Return the result of a read or write of a call, or raise TimeoutError after so many seconds.
+
+        The operation is completed also if the call is cancelled: grpcio does not free the memory of one whose awaiter
+        was cancelled [github.com/grpc/grpc/issues/43360]. And the call does not go on then: wait_for() before Python
+        3.12 drops a cancellation if the operation completes at the same time, as it does when the client leaves. The
+        answer to such a call fails, and grpcio does not free its memory.
+        """
+        task = asyncio.create_task(operation)
+        self._operations.add(task)
+        task.add_done_callback(self._completed)
+        await asyncio.wait([task], timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+
+    def _completed(self, task: asyncio.Task[Any]) -> None:
+        self._operations.discard(task)
+        if not task.cancelled():
+            task.exception()  # else asyncio logs one that is not awaited
+
     async def _receive(self, context: Any, held: Held) -> bytes:
         """Receive the only message of a call."""
         seconds = self.service.limits.seconds
+        if not self._receiving.locked():
+            await self._receiving.acquire()  # at once: no cancellation is dropped
+        else:
+            try:
+                await asyncio.wait_for(self._receiving.acquire(), _RECEIVING_SECONDS)
+            except asyncio.TimeoutError:
+                raise BusyError("other messages are received, near the maximum of bytes.") from None
         try:
-            await asyncio.wait_for(self._receiving.acquire(), _RECEIVING_SECONDS)
-        except asyncio.TimeoutError:
-            raise BusyError("other messages are received, near the maximum of bytes.") from None
-        try:
-            data = await asyncio.wait_for(context.read(), seconds)
+            data = await self._complete(context.read(), seconds)
             if not isinstance(data, bytes):  # EOF
                 raise RequestError("the call has no message.")
             held.take(len(data))
@@ -153,7 +178,7 @@ class RpcServer:
         """Send the answer; its bytes are held until the client has received them."""
         held.change(len(data))
         try:
-            await context.write(data)
+            await self._complete(context.write(data))
         except Exception as error:  # the connection has ended; gRPC has several exceptions for that
             raise asyncio.CancelledError from error
 
