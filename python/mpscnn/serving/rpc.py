@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
 from .._core import __version__
@@ -31,6 +31,42 @@ _STATUS = {
 
 _RECEIVING_SECONDS = 1.0  # that a call waits for the memory of its message
 _MAX_DETAILS = 1000  # characters: clients refuse headers of more than 8 KB
+
+
+class _Operation:
+    """A read, write or abort of a call whose memory grpcio frees also if it fails.
+
+    grpcio frees it after it has awaited a future, which a failure leaves by an exception
+    [github.com/grpc/grpc/issues/43360]. So the future gets a result instead, and the failure is raised here.
+    """
+
+    def __init__(self, operation: Coroutine[Any, Any, Any]) -> None:
+        self._operation = operation
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        failures: list[Exception] = []
+        while True:
+            try:
+                future = self._operation.send(None)
+            except StopIteration as end:
+                if failures:
+                    raise failures.pop() from None
+                return end.value
+
+            def fail(error: Exception, future: asyncio.Future[None] = future) -> None:
+                failures.append(error)
+                future.set_result(None)
+
+            future.set_exception = fail
+            try:
+                yield future
+            finally:
+                del future.set_exception, fail, future  # cycles
+
+
+async def _run(operation: Coroutine[Any, Any, Any]) -> Any:
+    """Run an operation: tasks take coroutines only."""
+    return await _Operation(operation)
 
 
 class RpcServer:
@@ -124,7 +160,7 @@ class RpcServer:
                 self.service.metrics.requests.labels("grpc", status.name).inc()
             if status is not grpc.StatusCode.OK:
                 try:
-                    await context.abort(status, details[:_MAX_DETAILS], trailing)
+                    await _Operation(context.abort(status, details[:_MAX_DETAILS], trailing))
                 finally:
                     # The call keeps the exception of abort(), and this one's traceback this frame. A call in a cycle
                     # keeps its connection until Python collects garbage. So does one with add_done_callback().
@@ -136,17 +172,19 @@ class RpcServer:
         """Return the result of a read or write of a call, or raise TimeoutError after so many seconds.
 
         The operation is completed also if the call is cancelled: grpcio does not free the memory of one whose awaiter
-        was cancelled [github.com/grpc/grpc/issues/43360]. And the call does not go on then: wait_for() before Python
-        3.12 drops a cancellation if the operation completes at the same time, as it does when the client leaves. The
-        answer to such a call fails, and grpcio does not free its memory.
+        was cancelled. And the call does not go on then: wait_for() before Python 3.12 drops a cancellation if the
+        operation completes at the same time, as it does when the client leaves.
         """
-        task = asyncio.create_task(operation)
+        task = asyncio.create_task(_run(operation))
         self._operations.add(task)
         task.add_done_callback(self._completed)
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
             raise asyncio.TimeoutError
-        return task.result()
+        try:
+            return task.result()
+        finally:
+            del task  # an exception's traceback has this frame
 
     def _completed(self, task: asyncio.Task[Any]) -> None:
         self._operations.discard(task)
@@ -168,6 +206,8 @@ class RpcServer:
             if not isinstance(data, bytes):  # EOF
                 raise RequestError("the call has no message.")
             held.take(len(data))
+        except grpc.aio.InternalError:
+            raise RequestError("the call has no message.") from None
         except asyncio.TimeoutError:
             raise RequestError(f"the message was not received within {seconds:g} s.", 408) from None
         finally:
