@@ -111,7 +111,8 @@ std::shared_ptr<const Filters> make_filters(const ConvWeights& weights, bool is_
   auto filters = std::make_shared<Filters>();
   filters->inputs = is_gradient ? o : i, filters->outputs = is_gradient ? i : o;
   const i64 lanes = round_up(filters->outputs, kLanes);
-  filters->memory = Scratch(static_cast<std::uint64_t>(kProducts * filters->inputs * lanes) * sizeof(float));
+  const std::uint64_t bytes = static_cast<std::uint64_t>(kProducts * filters->inputs * lanes) * sizeof(float);
+  filters->memory = weights.in_place ? Scratch(bytes) : Scratch::to_keep(bytes);
   const float* const values = weights.values.data();
   const i64 panels = panels_of(lanes);
   constexpr i64 kInputs = 32;  // transformed together
@@ -137,7 +138,9 @@ std::shared_ptr<const Filters> make_filters(const ConvWeights& weights, bool is_
   return filters;
 }
 
+/// Return the transformed weights, which are kept unless the weights are in place.
 std::shared_ptr<const Filters> filters_of(const ConvWeights& weights, bool is_gradient) {
+  if (weights.in_place) return make_filters(weights, is_gradient);
   const std::lock_guard lock(weights.cache.mutex);
   std::shared_ptr<void>& entry = weights.cache.entries[is_gradient ? "winograd.gradient" : "winograd"];
   if (!entry) entry = std::const_pointer_cast<Filters>(make_filters(weights, is_gradient));
