@@ -52,6 +52,9 @@ class _Operation:
                 if failures:
                     raise failures.pop() from None
                 return end.value
+            if future is None:  # as of sleep(0)
+                yield
+                continue
 
             def fail(error: Exception, future: asyncio.Future[None] = future) -> None:
                 failures.append(error)
