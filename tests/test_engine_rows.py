@@ -25,14 +25,15 @@ FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 # The lists in docs/engine.md.
 IMPLEMENTATIONS = {
-    "convolve": "nothing_seen multiplier inner_product taps depthwise_vectors winograd primitive materialized apart"
-    " depthwise_loop loop",
+    "convolve": "nothing_seen multiplier inner_product taps depthwise_vectors few_outputs winograd primitive"
+    " materialized apart depthwise_loop loop",
     "convolve_transpose": "primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow winograd primitive patches",
     "convolve_gradient, weights": "taps in_place winograd primitive depthwise patches",
     "convolve_gradient, data, bfloat16": "primitive_of_bfloats",
     "convolve_gradient, weights, bfloat16": "products_of_bfloats primitive_of_bfloats",
 }
+IN_VECTORS = ("depthwise_vectors", "few_outputs", "winograd")  # with AVX-512 only
 # Of 8-bit numbers, and the entries of their lists.
 QUANTIZED = {
     "quantized_primitive": "quantized_convolve",
@@ -186,7 +187,9 @@ def test_every_cuda_kernel_has_a_family() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
-    if (name.endswith("_vectors") or name == "winograd") and "avx512dq" not in Path("/proc/cpuinfo").read_text():
+    if (name.endswith("_vectors") or name in ("winograd", "few_outputs")) and "avx512dq" not in Path(
+        "/proc/cpuinfo"
+    ).read_text():
         pytest.skip("the processor has no AVX-512")
     if name.endswith("_of_bfloats") and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
         pytest.skip("the processor has no products of bfloat16")

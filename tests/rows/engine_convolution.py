@@ -243,6 +243,10 @@ LAYERS = [
     (2, 13, 18, 176, 13, 18, 72, 3, 3, 1, -1, 1, "tiles of both images, shared by the threads"),
     (1, 14, 14, 512, 14, 14, 512, 3, 3, 1, -1, 1, "512 channels"),
     (3, 23, 6, 40, 21, 9, 24, 3, 3, 1, 1, 1, "tiles far outside of the source"),
+    (2, 19, 21, 40, 19, 21, 3, 9, 7, 1, -4, 1, "three outputs"),
+    (1, 33, 40, 16, 17, 20, 4, 5, 5, 2, -2, 1, "four outputs, strides"),
+    (2, 14, 30, 72, 14, 30, 2, 1, 1, 1, 0, 1, "two outputs of a pixel"),
+    (1, 31, 29, 100, 35, 33, 1, 3, 3, 1, -3, 1, "one output, windows outside of the source"),
 ]
 
 
