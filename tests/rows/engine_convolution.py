@@ -261,6 +261,19 @@ def layers() -> Iterator[Row]:
             yield forward_row(rng, "Conv", f"{why}, {neuron}", src, weights, window, (to_h, to_w), neuron)
 
 
+def sums_of_tiles() -> Iterator[Row]:
+    """Yield rows of Winograd's convolution with an addend: all neurons that it includes, and one that it does not."""
+    for index, neuron in enumerate(("none", "relu", "relun", "swish", "hard_swish", "sigmoid")):
+        rng = np.random.default_rng(55000 + index)
+        weights = random_weights(rng, 40, (3, 3), 24, 1, index % 2 == 0)
+        src, addend = floats(rng, (2, 9, 14, 24)), floats(rng, (2, 9, 14, 40))
+        window = Window((3, 3), (1, 1), (1, 1), (-1, -1))
+        for in_place in (False, True):
+            name = f"tiles and an addend{', in place' if in_place else ''}, {neuron}"
+            f = gated(neuron) if neuron.endswith("swish") else without_slope(neuron)
+            yield forward_row(rng, "Conv", name, src, weights, window, (9, 14), f, addend=addend, in_place=in_place)
+
+
 # n, h, w, channels, kernel, stride, neuron
 IN_VECTORS = [
     (1, 14, 14, 576, 3, 1, "relun"),
@@ -1241,6 +1254,7 @@ def rows() -> Iterator[Row]:
         reduced_gradients,
         convolutions,
         layers,
+        sums_of_tiles,
         transposes,
         squares,
         decoders,
