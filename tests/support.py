@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ APPLE = os.environ.get("MPSCNN_DEVICE") == "apple"
 
 ENGINE = os.environ.get("MPSCNN_ENGINE", "cpu")
 """The engine of the default device on Linux."""
+
+_CPUINFO = Path("/proc/cpuinfo")
+PROCESSOR = frozenset(_CPUINFO.read_text().split() if _CPUINFO.exists() else ())
+"""Names of the processor's features, among other words; none on a Mac."""
 
 shares_images = pytest.mark.skipif(
     APPLE or ENGINE in ("split", "cuda-host"), reason="images of this device have memory of their own"

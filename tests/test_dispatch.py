@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import dispatch_rows
-from support import only_openmps
+from support import PROCESSOR, only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
 CPU = ROOT / "csrc/openmps/engine/cpu"
@@ -103,7 +103,7 @@ class Server:
 
     def needs(self, entry: str) -> None:
         """Skip lists that no plan for this processor uses."""
-        if entry.startswith("quantized") and "avx512_vnni" not in Path("/proc/cpuinfo").read_text():
+        if entry.startswith("quantized") and "avx512_vnni" not in PROCESSOR:
             pytest.skip("the processor does not multiply bytes")
 
     def close(self) -> None:

@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from rows import engine_convolution, row_file
-from support import ENGINE, only_openmps
+from support import ENGINE, PROCESSOR, only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 # The lists in docs/engine.md.
 IMPLEMENTATIONS = {
-    "convolve": "nothing_seen multiplier inner_product taps depthwise_vectors few_outputs winograd primitive"
+    "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors few_outputs winograd primitive"
     " materialized apart depthwise_loop loop",
     "convolve_transpose": "primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow winograd primitive patches",
@@ -33,7 +33,7 @@ IMPLEMENTATIONS = {
     "convolve_gradient, data, bfloat16": "primitive_of_bfloats",
     "convolve_gradient, weights, bfloat16": "products_of_bfloats primitive_of_bfloats",
 }
-IN_VECTORS = ("depthwise_vectors", "few_outputs", "winograd")  # with AVX-512 only
+IN_VECTORS = ("few_outputs", "matrix_vector", "winograd")  # with AVX-512 or AVX2
 # Of 8-bit numbers, and the entries of their lists.
 QUANTIZED = {
     "quantized_primitive": "quantized_convolve",
@@ -187,14 +187,25 @@ def test_every_cuda_kernel_has_a_family() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
-    if (name.endswith("_vectors") or name in ("winograd", "few_outputs")) and "avx512dq" not in Path(
-        "/proc/cpuinfo"
-    ).read_text():
+    if name == "depthwise_vectors" and "avx512dq" not in PROCESSOR:
         pytest.skip("the processor has no AVX-512")
-    if name.endswith("_of_bfloats") and "avx512_bf16" not in Path("/proc/cpuinfo").read_text():
+    if name in IN_VECTORS and "avx2" not in PROCESSOR:
+        pytest.skip("the processor has no AVX2")
+    if name.endswith("_of_bfloats") and "avx512_bf16" not in PROCESSOR:
         pytest.skip("the processor has no products of bfloat16")
+    check_one_implementation(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", IN_VECTORS)
+def test_one_implementation_with_avx2(name: str, tmp_path: Path) -> None:
+    if "avx512dq" not in PROCESSOR:
+        pytest.skip("test_one_implementation uses AVX2 on this processor")
+    check_one_implementation(name, tmp_path, ONEDNN_MAX_CPU_ISA="AVX2")
+
+
+def check_one_implementation(name: str, tmp_path: Path, **environment: str) -> None:
     rows = [row for row in rows_of("engine_convolution") if is_small(row)]
-    done = run(tmp_path / "rows", rows, MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
+    done = run(tmp_path / "rows", rows, MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch", **environment)
     assert done.returncode == 0, done.stdout[-4000:]
     lines = Counter(re.findall(r"^mpscnn dispatch: (.*): (\w+)$", done.stderr, re.MULTILINE))
     for entry, names in IMPLEMENTATIONS.items():
@@ -204,7 +215,7 @@ def test_one_implementation(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_one_quantized_implementation(name: str, tmp_path: Path) -> None:
-    if name == "quantized_primitive" and "avx512_vnni" not in Path("/proc/cpuinfo").read_text():
+    if name == "quantized_primitive" and "avx512_vnni" not in PROCESSOR:
         pytest.skip("the processor does not multiply bytes")
     done = run(tmp_path / "rows", rows_of("engine_quantized"), MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]

@@ -23,6 +23,7 @@ torch = pytest.importorskip("torch")
 
 import shapes  # noqa: E402
 from shapes import Row  # noqa: E402
+from support import PROCESSOR  # noqa: E402
 
 SECONDS = 30.0
 SIZE = 32
@@ -145,6 +146,7 @@ def test_all_rows(network: str) -> None:
 
 # The names in docs/engine.md, without nothing_seen, multiplier and apart, which no row uses.
 IMPLEMENTATIONS = [
+    "matrix_vector",
     "inner_product",
     "taps",
     "winograd",
@@ -202,8 +204,8 @@ def run(cases: Path, **environment: str) -> str:
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_one_implementation(name: str, cases: Path) -> None:
     """With only this implementation and the loops: PyTorch's results, and the implementation is used."""
-    if name == "winograd" and "avx512dq" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("the processor has no AVX-512")
+    if name in ("winograd", "matrix_vector") and "avx2" not in PROCESSOR:
+        pytest.skip("the processor has no AVX2")
     took = set(re.findall(r"^mpscnn dispatch: convolve[\w, ]*: (\w+)$", run(cases, MPSCNN_IMPL=name), re.MULTILINE))
     assert name in took
     assert took <= {name, "loop", "patches"}

@@ -47,8 +47,9 @@ COMPONENTS = {
     "CpuVectors": (
         "csrc/openmps/engine/plan/narrowing.cpp",
         "csrc/openmps/engine/cpu/convolution/depthwise_vectors.cpp",
-        "csrc/openmps/engine/cpu/convolution/winograd.cpp",
-        "csrc/openmps/engine/cpu/convolution/winograd_weights.cpp",
+        "csrc/openmps/engine/cpu/convolution/few_outputs.inc",
+        "csrc/openmps/engine/cpu/convolution/winograd_convolution.inc",
+        "csrc/openmps/engine/cpu/convolution/winograd_weights.inc",
         "csrc/openmps/engine/cpu/pointwise/vectors.hpp",
         "csrc/openmps/engine/cpu/reduction/pixel_sums.cpp",
     ),

@@ -15,10 +15,9 @@ import pytest
 
 import mpscnn
 from mpscnn.quantization import QuantizationError, difference
-from support import ENGINE
+from support import ENGINE, PROCESSOR
 
-CPUINFO = Path("/proc/cpuinfo")
-HAS_VNNI = CPUINFO.exists() and "avx512_vnni" in CPUINFO.read_text()
+HAS_VNNI = "avx512_vnni" in PROCESSOR
 STEP, ZERO = 0.05, 100
 
 

@@ -12,6 +12,7 @@ namespace {
 constexpr Implementation<ConvCall> kConvolutions[] = {
     {"nothing_seen", conv_nothing_seen},
     {"multiplier", conv_multiplier},
+    {"matrix_vector", conv_matrix_vector},
     {"inner_product", conv_inner_product},
     {"taps", conv_by_taps},
     {"depthwise_vectors", conv_depthwise_vectors},

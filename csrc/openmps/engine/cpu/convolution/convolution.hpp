@@ -41,12 +41,22 @@ inline const float* bias_of(const ConvCall& call) {
   return call.weights->bias.empty() ? nullptr : call.weights->bias.data();
 }
 
+/// Return whether there is one pixel of result, whose window is the whole source.
+inline bool is_fully_connected(const ConvCall& call) {
+  const Window& w = call.window;
+  return call.dst.h == 1 && call.dst.w == 1 && call.weights->groups == 1 && w.start_h == 0 && w.start_w == 0 &&
+         w.kernel_h == call.src.h && w.kernel_w == call.src.w && (w.dilation_h == 1 || w.kernel_h == 1) &&
+         (w.dilation_w == 1 || w.kernel_w == 1);
+}
+
 /// Run the first implementation that does not decline.
 void run_convolution(const ConvCall& call);
 
 // Each returns null when done, otherwise the reason for declining.
 const char* conv_nothing_seen(const ConvCall& call);
 const char* conv_multiplier(const ConvCall& call);
+/// A fully connected layer of at most four images, with AVX-512 or AVX2.
+const char* conv_matrix_vector(const ConvCall& call);
 const char* conv_inner_product(const ConvCall& call);
 /// One matrix product per tap, over the pixels that it reads: for windows with many out-of-bounds taps.
 const char* conv_by_taps(const ConvCall& call);

@@ -179,20 +179,34 @@ MPSCNN_AVX512 void activate_values(const Activation& activation, const From* fro
   const auto rest = static_cast<__mmask16>((1 << (count - i)) - 1);
   if (rest) store(rest, to + i, activate(f, load(rest, from + i)));
 }
+MPSCNN_AVX2 void activate_floats(const Activation& activation, const float* from, float* to, std::int64_t count) {
+  const Activation f = activation;
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) store(All8(), to + i, activate(f, load(All8(), from + i)));
+  const Lanes8 rest = {count - i};
+  if (i < count) store(rest, to + i, activate(f, load(rest, from + i)));
+}
 #endif
 
 const char* neuron_in_vectors(const NeuronCall& call) {
 #if defined(__x86_64__)
-  if (!has_avx512()) return "the processor has no AVX-512";
+  if (!has_avx512() && !has_avx2()) return "the processor has no AVX2";
   if (call.bias) return "a bias";
   const std::optional<Activation> activation = activation_of(call.neuron);
   if (!activation) return "a neuron without vectors";
+  const bool is_float = call.src.format == Format::float32, to_float = call.dst.format == Format::float32;
+  if (!has_avx512()) {
+    if (!is_float || !to_float) return "not float32";
+    for_runs(call.src, call.dst, [&](const std::byte* s, std::byte* d, std::int64_t count) {
+      activate_floats(*activation, reinterpret_cast<const float*>(s), reinterpret_cast<float*>(d), count);
+    });
+    return nullptr;
+  }
   const auto run = [&]<class From, class To>(From, To) {
     for_runs(call.src, call.dst, [&](const std::byte* s, std::byte* d, std::int64_t count) {
       activate_values(*activation, reinterpret_cast<const From*>(s), reinterpret_cast<To*>(d), count);
     });
   };
-  const bool is_float = call.src.format == Format::float32, to_float = call.dst.format == Format::float32;
   const bool to_bfloat = call.dst.format == Format::bfloat16 && has_avx512_bfloat16();
   if (is_float && to_float)
     run(float{}, float{});

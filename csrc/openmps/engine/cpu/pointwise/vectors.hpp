@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of AVX-512: sixteen channels, of float32 or bfloat16 in memory, and activations of them. Only for code that
-// has_avx512() guards.
+// Vectors of AVX-512, sixteen channels of float32 or bfloat16 in memory, and of AVX2, eight channels of float32; and
+// activations of them. Only for code that has_avx512() or has_avx2() guards. Code for both is in a file that is
+// included once in namespace avx512 and once in avx2, with MPSCNN_TARGET defined: an attribute cannot depend on a
+// template parameter.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +23,13 @@
 #include "engine/shared/neuron.hpp"
 
 #define MPSCNN_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma")))
+#define MPSCNN_AVX2 __attribute__((target("avx2,fma")))
 
 namespace openmps::cpu {
 
-inline bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  return has;
-}
+/// Return whether the processor has these instructions; false if ONEDNN_MAX_CPU_ISA excludes them.
+bool has_avx512();
+bool has_avx2();
 
 /// Return whether the processor also rounds to bfloat16.
 inline bool has_avx512_bfloat16() {
@@ -66,15 +67,35 @@ inline std::optional<Activation> activation_of(const Neuron& neuron) {
   }
 }
 
+MPSCNN_AVX512 inline __m512 fmadd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
+MPSCNN_AVX512 inline __m512 fnmadd(__m512 a, __m512 b, __m512 c) { return _mm512_fnmadd_ps(a, b, c); }
+MPSCNN_AVX512 inline __m512d fmadd(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }
+MPSCNN_AVX2 inline __m256 fmadd(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
+MPSCNN_AVX2 inline __m256 fnmadd(__m256 a, __m256 b, __m256 c) { return _mm256_fnmadd_ps(a, b, c); }
+MPSCNN_AVX2 inline __m256d fmadd(__m256d a, __m256d b, __m256d c) { return _mm256_fmadd_pd(a, b, c); }
+
+/// Factors of the polynomial of exp_of() besides the first, 1 / 6!.
+constexpr float kExpFactors[] = {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+
 /// exp(x), within 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2].
 MPSCNN_AVX512 inline __m512 exp_of(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
   r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
   __m512 p = _mm512_set1_ps(1.0f / 720);
-  for (const float factor : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(factor));
+  for (const float factor : kExpFactors) p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(factor));
   return _mm512_scalef_ps(p, n);
+}
+
+/// The same for -87 < x < 87 and NaN.
+MPSCNN_AVX2 inline __m256 exp_of(__m256 x) {
+  const __m256 n = _mm256_round_ps(x * _mm256_set1_ps(1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 r = fnmadd(n, _mm256_set1_ps(0.693359375f), x);
+  r = fnmadd(n, _mm256_set1_ps(-2.12194440e-4f), r);
+  __m256 p = _mm256_set1_ps(1.0f / 720);
+  for (const float factor : kExpFactors) p = fmadd(p, r, _mm256_set1_ps(factor));
+  const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+  return p * _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 
 /// NaN stays NaN: the max and the min of two values are the second one if either is NaN.
@@ -98,6 +119,24 @@ MPSCNN_AVX512 inline __m512 activate(const Activation& f, __m512 x) {
   return _mm512_min_ps(_mm512_set1_ps(f.high), _mm512_max_ps(_mm512_set1_ps(f.low), x));
 }
 
+MPSCNN_AVX2 inline __m256 activate(const Activation& f, __m256 x) {
+  const __m256 zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1);
+  if (f.gate == Activation::sigmoid) {
+    const __m256 limit = _mm256_set1_ps(64), infinity = _mm256_set1_ps(std::numeric_limits<float>::infinity());
+    const __m256 t = _mm256_max_ps(_mm256_set1_ps(-64), zero - x);
+    const __m256 is_tiny = _mm256_and_ps(_mm256_cmp_ps(t, limit, _CMP_GT_OQ), _mm256_cmp_ps(t, infinity, _CMP_LT_OQ));
+    const __m256 e = _mm256_blendv_ps(exp_of(_mm256_min_ps(limit, t)), t, _mm256_cmp_ps(t, infinity, _CMP_EQ_OQ));
+    return _mm256_andnot_ps(is_tiny, x / (one + e));
+  }
+  if (f.gate == Activation::hard_sigmoid) {
+    const __m256 gate = fmadd(x, _mm256_set1_ps(f.a), _mm256_set1_ps(f.b));
+    return x * _mm256_min_ps(one, _mm256_max_ps(zero, gate));
+  }
+  if (f.gate == Activation::slope)
+    return _mm256_blendv_ps(x, x * _mm256_set1_ps(f.a), _mm256_cmp_ps(x, zero, _CMP_LT_OQ));
+  return _mm256_min_ps(_mm256_set1_ps(f.high), _mm256_max_ps(_mm256_set1_ps(f.low), x));
+}
+
 MPSCNN_AVX512 inline __m512 load(__mmask16 lanes, const float* from) { return _mm512_maskz_loadu_ps(lanes, from); }
 MPSCNN_AVX512 inline __m512 load(__mmask16 lanes, const std::uint16_t* from) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from)), 16));
@@ -111,6 +150,93 @@ MPSCNN_AVX512 inline void store(__mmask16 lanes, std::uint16_t* to, __m512 value
   _mm256_mask_storeu_epi16(to, lanes, rounded);
 }
 
+/// The first `count` of eight lanes.
+struct Lanes8 {
+  std::int64_t count;
+};
+MPSCNN_AVX2 inline __m256i mask_of(Lanes8 lanes) {
+  alignas(32) static constexpr int kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + 8 - lanes.count));
+}
+MPSCNN_AVX2 inline __m256 load(Lanes8 lanes, const float* from) { return _mm256_maskload_ps(from, mask_of(lanes)); }
+/// Takes processors of AMD some 20 cycles, also with all lanes.
+MPSCNN_AVX2 inline void store(Lanes8 lanes, float* to, __m256 value) { _mm256_maskstore_ps(to, mask_of(lanes), value); }
+
+// All lanes, known when code is compiled.
+struct All16 {};
+struct All8 {};
+template <class Value>
+MPSCNN_AVX512 inline __m512 load(All16, const Value* from) {
+  return load(__mmask16{0xffff}, from);
+}
+template <class Value>
+MPSCNN_AVX512 inline void store(All16, Value* to, __m512 value) {
+  store(__mmask16{0xffff}, to, value);
+}
+MPSCNN_AVX2 inline __m256 load(All8, const float* from) { return _mm256_loadu_ps(from); }
+MPSCNN_AVX2 inline void store(All8, float* to, __m256 value) { _mm256_storeu_ps(to, value); }
+
+namespace avx512 {
+
+using Vector = __m512;
+using Lanes = __mmask16;
+using AllLanes = All16;
+constexpr std::int64_t kLanes = 16;
+
+/// Return the first `left` lanes, all of them, or none.
+inline Lanes lanes_of(std::int64_t left) {
+  return static_cast<Lanes>(left >= kLanes ? 0xffff : left <= 0 ? 0 : (1 << left) - 1);
+}
+MPSCNN_AVX512 inline Vector constant(float value) { return _mm512_set1_ps(value); }
+MPSCNN_AVX512 inline Vector load_all(const float* from) { return _mm512_loadu_ps(from); }
+MPSCNN_AVX512 inline void store_all(float* to, Vector value) { _mm512_storeu_ps(to, value); }
+MPSCNN_AVX512 inline float sum_of(Vector value) { return _mm512_reduce_add_ps(value); }
+
+using Doubles = __m512d;
+constexpr std::int64_t kDoubles = 8;
+
+MPSCNN_AVX512 inline Doubles doubles(double value) { return _mm512_set1_pd(value); }
+/// Return the first `left` floats, `stride` apart, and zeros, as doubles.
+MPSCNN_AVX512 inline Doubles load_doubles(const float* from, std::int64_t stride, std::int64_t left) {
+  const auto lanes = static_cast<__mmask8>(left >= kDoubles ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
+  if (stride == 1) return _mm512_cvtps_pd(_mm256_maskz_loadu_ps(lanes, from));
+  const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i places = _mm256_mullo_epi32(numbers, _mm256_set1_epi32(static_cast<int>(stride)));
+  return _mm512_cvtps_pd(_mm256_mmask_i32gather_ps(_mm256_setzero_ps(), lanes, places, from, 4));
+}
+MPSCNN_AVX512 inline void store_floats(float* to, Doubles value) { _mm256_storeu_ps(to, _mm512_cvtpd_ps(value)); }
+
+}  // namespace avx512
+
+namespace avx2 {
+
+using Vector = __m256;
+using Lanes = Lanes8;
+using AllLanes = All8;
+constexpr std::int64_t kLanes = 8;
+
+inline Lanes lanes_of(std::int64_t left) { return {left >= kLanes ? kLanes : left <= 0 ? 0 : left}; }
+MPSCNN_AVX2 inline Vector constant(float value) { return _mm256_set1_ps(value); }
+MPSCNN_AVX2 inline Vector load_all(const float* from) { return _mm256_loadu_ps(from); }
+MPSCNN_AVX2 inline void store_all(float* to, Vector value) { _mm256_storeu_ps(to, value); }
+MPSCNN_AVX2 inline float sum_of(Vector value) {
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(value), _mm256_extractf128_ps(value, 1));
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
+}
+
+using Doubles = __m256d;
+constexpr std::int64_t kDoubles = 4;
+
+MPSCNN_AVX2 inline Doubles doubles(double value) { return _mm256_set1_pd(value); }
+MPSCNN_AVX2 inline Doubles load_doubles(const float* from, std::int64_t stride, std::int64_t left) {
+  if (left >= kDoubles && stride == 1) return _mm256_cvtps_pd(_mm_loadu_ps(from));
+  if (left >= kDoubles) return _mm256_setr_pd(from[0], from[stride], from[2 * stride], from[3 * stride]);
+  return _mm256_setr_pd(left > 0 ? from[0] : 0, left > 1 ? from[stride] : 0, left > 2 ? from[2 * stride] : 0, 0);
+}
+MPSCNN_AVX2 inline void store_floats(float* to, Doubles value) { _mm_storeu_ps(to, _mm256_cvtpd_ps(value)); }
+
+}  // namespace avx2
 }  // namespace openmps::cpu
 
 #endif

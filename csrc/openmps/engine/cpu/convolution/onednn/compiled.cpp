@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/cpu/convolution/onednn/filter_layout.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::cpu {
@@ -14,6 +15,12 @@ void check(dnnl_status_t status, const char* what) {
   if (status != dnnl_success) {
     throw std::runtime_error(std::string("oneDNN could not ") + what + " (status " + std::to_string(status) + ").");
   }
+}
+
+/// Return whether the processor has an instruction set, and ONEDNN_MAX_CPU_ISA does not exclude it.
+bool allows(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
 std::shared_ptr<void> owned(Scratch scratch) {
@@ -37,20 +44,26 @@ const std::string& onednn_version() {
 }
 
 bool multiplies_bfloat16() {
-  static const bool result = [] {
-    constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWanted) == kWanted;
-  }();
+  static const bool result = allows(dnnl::cpu_isa::avx512_core_bf16);
   return result;
 }
 
 bool multiplies_bytes() {
-  static const bool result = [] {
-    constexpr auto kWanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWanted) == kWanted;
-  }();
+  static const bool result = allows(dnnl::cpu_isa::avx512_core_vnni);
   return result;
 }
+
+#if defined(__x86_64__)
+bool has_avx512() {
+  static const bool result = allows(dnnl::cpu_isa::avx512_core);
+  return result;
+}
+
+bool has_avx2() {
+  static const bool result = allows(dnnl::cpu_isa::avx2) && __builtin_cpu_supports("fma");
+  return result;
+}
+#endif
 
 Compiled::Compiled(dnnl::primitive primitive, dnnl::memory::desc src, dnnl::memory::desc dst,
                    dnnl::memory::desc scratchpad, std::vector<Fixed> fixed, std::vector<Borrowed> borrowed, int threads,

@@ -81,13 +81,7 @@ std::shared_ptr<Compiled> make_inner_product(const ConvCall& call, Formats forma
 }  // namespace
 
 const char* conv_inner_product(const ConvCall& call) {
-  const Window& w = call.window;
-  if (call.dst.h != 1 || call.dst.w != 1) return "more than one pixel of result";
-  if (call.weights->groups != 1) return "groups";
-  if (w.start_h != 0 || w.start_w != 0 || w.kernel_h != call.src.h || w.kernel_w != call.src.w ||
-      (w.dilation_h != 1 && w.kernel_h > 1) || (w.dilation_w != 1 && w.kernel_w > 1)) {
-    return "the window is not the whole source";
-  }
+  if (!is_fully_connected(call)) return "the window is not the whole source, or there is more than one pixel of result";
   const int threads = threads_for(multiplications(call), kThreadGrain);
   const Geometry g = {{0, call.src.h, 0, 0}, {0, call.src.w, 0, 0}};
   const auto compiled = WeightsCache::of(*call.weights).find(key_of(1, call, g, threads), [&] {

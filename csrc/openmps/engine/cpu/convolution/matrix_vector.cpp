@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fully connected layers of a few images, as classifiers and the gates of channels have: a matrix times a vector. Each
+// weight is read once, where it is. oneDNN's inner product has a copy of the weights and takes 1.5 to 5 times as long
+// for small matrices. For AVX-512 and AVX2.
+#include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
+#include "engine/cpu/runtime.hpp"
+#include "engine/shared/parallel.hpp"
+#include "engine/shared/rows.hpp"
+
+#if defined(__x86_64__)
+
+namespace openmps::cpu::matrix_vector {
+
+using i64 = std::int64_t;
+
+constexpr i64 kMaxImages = 4;
+constexpr i64 kGrain = 32 * 1024;  // min multiplications per thread
+
+/// dst[n][o] = sum over i of weights[o][i] * src[n][i].
+struct Product {
+  const float *weights, *src;
+  float* dst;
+  i64 images, outputs, inputs;
+};
+
+namespace with_avx512 {
+using namespace cpu::avx512;
+#define MPSCNN_TARGET MPSCNN_AVX512
+#include "engine/cpu/convolution/matrix_vector.inc"
+#undef MPSCNN_TARGET
+}  // namespace with_avx512
+
+namespace with_avx2 {
+using namespace cpu::avx2;
+#define MPSCNN_TARGET MPSCNN_AVX2
+#include "engine/cpu/convolution/matrix_vector.inc"
+#undef MPSCNN_TARGET
+}  // namespace with_avx2
+
+void multiply(const Product& product) {
+  parallel_ranges(
+      product.outputs, threads_for(product.images * product.outputs * product.inputs, kGrain), [&](i64 begin, i64 end) {
+        has_avx512() ? with_avx512::multiply(product, begin, end) : with_avx2::multiply(product, begin, end);
+      });
+}
+
+}  // namespace openmps::cpu::matrix_vector
+
+#endif
+
+namespace openmps::cpu {
+
+#if defined(__x86_64__)
+
+const char* conv_matrix_vector(const ConvCall& call) {
+  if (!is_fully_connected(call)) return "the window is not the whole source, or there is more than one pixel of result";
+  if (call.dst.n > matrix_vector::kMaxImages) return "more than four images";
+  if (!has_avx512() && !has_avx2()) return "the processor has no AVX2";
+  if (call.adds()) return "something is added";
+  if (call.reduced_precision) return "products of bfloat16 are faster";
+  const ConvWeights& weights = *call.weights;
+  Scratch src_memory;
+  const Tensor src = dense(call.src, Format::float32, src_memory), &dst = call.dst;
+  const ScratchTensor result(dst.n, 1, 1, dst.c);
+  matrix_vector::multiply({weights.values.data(), src.floats(), result.tensor.floats(), dst.n, dst.c,
+                           weights.kernel_h * weights.kernel_w * weights.in_channels_per_group});
+  const float* const bias = bias_of(call);
+  for (std::int64_t n = 0; n < dst.n; ++n) {
+    float* const values = result.tensor.floats(n, 0);
+    row_neuron(*call.neuron, values, values, dst.c, dst.c, bias);
+    row_from_float(values, dst.at(n, 0), dst.format, dst.c);
+  }
+  return nullptr;
+}
+
+#else
+
+const char* conv_matrix_vector(const ConvCall&) { return "not for this processor"; }
+
+#endif
+
+}  // namespace openmps::cpu
