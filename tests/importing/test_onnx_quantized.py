@@ -15,6 +15,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx_support import model
 from onnxruntime.quantization import QuantFormat, QuantType
 from quantized_support import SideBySide, quantized, session, side_by_side
 
@@ -222,3 +223,59 @@ def test_numbers_stay_bytes(form: str, tmp_path: Path) -> None:
     kinds = {layer.kernel for layer in mpscnn.load(proto).layers()}
     assert "PoolingMax" in kinds
     assert "MetalFunction" not in kinds
+
+
+# ---- constants
+
+
+def of_constant(values: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], **attributes: int) -> onnx.ModelProto:
+    """Return a model of x plus the values of the numbers of a constant."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["c", "scale", "zero"], ["q"], name="constant", **attributes),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"], **attributes),
+        helper.make_node("Add", ["x", "d"], ["y"]),
+    ]
+    return model(nodes, {"x": values.shape}, ["y"], 21, c=values, scale=scale, zero=zero)
+
+
+TIES = np.array([[-3.5, -2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.5, 1e30, -1e30, 0.49999997, -127.5]], np.float32)
+
+
+@pytest.mark.parametrize("zero", [np.uint8(7), np.uint8(120), np.int8(-3), np.uint16(40001), np.int16(0)])
+def test_constant(zero: Any) -> None:
+    """Numbers of a constant are those of the definition: half to even before the zero point is added, and clamped."""
+    scale, limits = np.float32(0.25), np.iinfo(zero.dtype)
+    values = np.concatenate([TIES * scale, np.linspace(-20, 20, 12, dtype=np.float32)[None]])
+    for each in (scale, np.full(12, scale)):
+        zeros = zero if each.ndim == 0 else np.full(12, zero)
+        net = mpscnn.load(of_constant(values[:1], each, zeros))
+        numbers = np.rint(TIES).astype(np.float64) + float(zero)
+        expected = (np.clip(numbers, limits.min, limits.max) - float(zero)) * 0.25
+        np.testing.assert_array_equal(net(np.zeros((1, 12), np.float32)), expected)
+    proto = of_constant(values[1:], scale, np.asarray(zero))
+    x = np.zeros((1, 12), np.float32)
+    np.testing.assert_array_equal(mpscnn.load(proto)(x), session(proto).run(None, {"x": x})[0])
+
+
+BAD_CONSTANTS: list[tuple[dict[str, Any], str]] = [
+    ({"scale": np.float32(0)}, r"constant \(QuantizeLinear\): the scale \(0\.0\) is not finite and greater than 0"),
+    ({"scale": np.float32(-0.5)}, r"the scale \(-0\.5\) is not finite and greater than 0"),
+    ({"scale": np.float32("nan")}, r"the scale \(nan\)"),
+    ({"scale": np.float32("inf")}, r"the scale \(inf\)"),
+    ({"scale": np.ones(5, np.float32)}, r"5 scales for 12"),
+    ({"zero": np.zeros(5, np.uint8)}, r"5 zero points for 12"),
+    ({"scale": np.ones(12, np.float32), "axis": 2}, r"the axis \(2\) is not one of 2"),
+    ({"scale": np.ones((1, 12), np.float32), "axis": 1, "block_size": 1}, "blocks of quantized values"),
+    ({"values": np.full((1, 12), np.nan, np.float32)}, r"a value \(nan\) has no number"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_CONSTANTS)
+def test_bad_constant(changes: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"values": TIES, "scale": np.float32(0.5), "zero": np.uint8(3)} | changes
+    try:
+        proto = of_constant(**given)
+    except onnx.shape_inference.InferenceError:
+        pytest.skip("ONNX's own check refuses the model")
+    with pytest.raises(mpscnn.ImportError, match=message):
+        mpscnn.load(proto)

@@ -134,9 +134,17 @@ def test_good_parameters() -> None:
 
 
 REFUSED = [
-    ("Conv", {"step": np.float32(0)}, r"begin \(QuantizeLinear\): the scale \(0\.0\) is not finite or is 0"),
-    ("Conv", {"step": np.float32("nan")}, r"begin \(QuantizeLinear\): the scale \(nan\) is not finite or is 0"),
-    ("Conv", {"out_step": np.float32("inf")}, r"store \(QuantizeLinear\): the scale \(inf\) is not finite or is 0"),
+    ("Conv", {"step": np.float32(0)}, r"begin \(QuantizeLinear\): the scale \(0\.0\) is not finite and greater than 0"),
+    (
+        "Conv",
+        {"step": np.float32("nan")},
+        r"begin \(QuantizeLinear\): the scale \(nan\) is not finite and greater than 0",
+    ),
+    (
+        "Conv",
+        {"out_step": np.float32("inf")},
+        r"store \(QuantizeLinear\): the scale \(inf\) is not finite and greater than 0",
+    ),
     ("Conv", {"steps": np.full(OUTPUTS, np.nan, np.float32)}, r"weights \(DequantizeLinear\): the scale \(nan\)"),
     ("Conv", {"axis": 4}, r"weights \(DequantizeLinear\): the axis \(4\)|begin \(QuantizeLinear\): the axis \(4\)"),
     ("Conv", {"axis": -5}, r"the axis \(-5\) is not one of 4"),

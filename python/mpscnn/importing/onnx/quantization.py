@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import quantization
-from . import elementwise, layers, normalization, resizing, scales, shaping  # noqa: F401  (they fill the table)
+from . import elementwise, layers, normalization, resizing, scales, shaping, static  # noqa: F401  (they fill the table)
 from .node import Call, Value
-from .reading import DTYPES, dtype_name
 from .table import OPERATORS, Handler, operator
 
 if TYPE_CHECKING:
@@ -40,35 +39,22 @@ def _scale_and_zero(
     return step.astype(np.float32), offset.astype(np.float32), None if zero is None else zero.dtype
 
 
-def _axis(call: Call) -> int:
-    if call.integer("block_size", 0):
-        raise UnmappedError("blocks of quantized values")
-    return call.integer("axis", 1)
-
-
 def _quantized(call: Call, x: Tensor, scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-    if dtype.kind not in "iu" or dtype.itemsize > 2:  # float32 has all whole numbers of 16 bits
-        raise UnmappedError(f"values quantized as {dtype}")
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(scales.of_numbers(dtype))
     return quantization.quantize(call.builder, x, scale, zero, (int(limits.min), int(limits.max)))
 
 
 @operator("QuantizeLinear", f"{RUNTIME}QuantizeLinear")
 def _quantize_linear(call: Call) -> Value:
     x = call.tensor()
-    scale, zero, dtype = _scale_and_zero(call, x, 1, _axis(call), divides=True)
-    if dtype is None:
-        number = call.integer("output_dtype", 0) or 2
-        dtype = DTYPES.get(number)
-        if dtype is None:
-            raise UnmappedError(f"values quantized as {dtype_name(number)}")
-    return _quantized(call, x, scale, zero, dtype)
+    scale, zero, dtype = _scale_and_zero(call, x, 1, static.axis_of_scales(call), divides=True)
+    return _quantized(call, x, scale, zero, static.type_of_numbers(call, dtype))
 
 
 @operator("DequantizeLinear", f"{RUNTIME}DequantizeLinear")
 def _dequantize_linear(call: Call) -> Value:
     x = call.tensor()
-    scale, zero, _ = _scale_and_zero(call, x, 1, _axis(call))
+    scale, zero, _ = _scale_and_zero(call, x, 1, static.axis_of_scales(call))
     return quantization.dequantize(call.builder, x, scale, zero)
 
 

@@ -29,14 +29,16 @@ def checked(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return scale and zero point, one each or one for each place along `axis`, in shapes that broadcast with `shape`.
 
-    With `axis` None, one each. `divides`: values are divided by the scale.
+    With `axis` None, one each. `divides`: values are divided by the scale, which is positive then.
     """
     zero = np.zeros((), np.uint8) if zero is None else zero
     if zero.dtype.kind not in "iu":
         raise InvalidModelError(f"the zero point is of type {zero.dtype}.")
-    wrong = ~np.isfinite(scale) | ((scale == 0) & divides)
+    if scale.dtype.kind != "f":
+        raise InvalidModelError(f"the scale is of type {scale.dtype}.")
+    wrong = ~np.isfinite(scale) | ((scale <= 0) & divides)
     if wrong.any():
-        limits = "is not finite or is 0" if divides else "is not finite"
+        limits = "is not finite and greater than 0" if divides else "is not finite"
         raise InvalidModelError(f"the scale ({float(scale[wrong][0])}) {limits}.")
     return _placed(scale, "scales", shape, axis), _placed(zero, "zero points", shape, axis)
 
@@ -50,6 +52,25 @@ def _placed(values: NDArray[Any], what: str, shape: Sequence[int | None], axis: 
     if axis is None or values.size != needed:
         raise InvalidModelError(f"{values.size} {what} for {needed}.")
     return values.reshape([-1 if i == axis_of(axis, len(shape)) else 1 for i in range(len(shape))])
+
+
+def of_numbers(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type if its whole numbers have 8 or 16 bits: float32 has all of these."""
+    if dtype.kind not in "iu" or dtype.itemsize > 2:
+        raise UnmappedError(f"values quantized as {dtype}")
+    return dtype
+
+
+def quantized(values: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return round(values / scale) + zero as whole numbers of the type, half to even, within its limits."""
+    if np.isnan(values).any():
+        raise InvalidModelError("a value (nan) has no number.")
+    limits = np.iinfo(dtype)
+    with np.errstate(over="ignore"):  # an infinite quotient has a limit as its number
+        quotient = np.divide(values, scale, dtype=np.float64 if values.dtype.kind in "iu" else np.float32)
+    numbers = np.rint(quotient).astype(np.float64) + zero.astype(np.float64)
+    clamped: NDArray[Any] = np.clip(numbers, limits.min, limits.max).astype(dtype)
+    return clamped
 
 
 def dequantized(values: NDArray[Any], scale: NDArray[Any], zero: NDArray[Any]) -> NDArray[np.float32]:

@@ -237,13 +237,35 @@ def _prod(array: Any, axis: Any, keepdims: bool) -> Any:
     return np.prod(array, axis=axis, keepdims=keepdims, dtype=array.dtype)
 
 
+def axis_of_scales(call: Call) -> int:
+    """Return the axis that has a scale for each place."""
+    if call.integer("block_size", 0):
+        raise UnmappedError("blocks of quantized values")
+    return call.integer("axis", 1)
+
+
+def type_of_numbers(call: Call, of_zero: np.dtype[Any] | None) -> np.dtype[Any]:
+    """Return the type of QuantizeLinear's result, which is that of the zero point if there is one."""
+    number = call.integer("output_dtype", 0) or 2
+    dtype = DTYPES.get(number) if of_zero is None else of_zero
+    if dtype is None:
+        raise UnmappedError(f"values quantized as {dtype_name(number)}")
+    return scales.of_numbers(dtype)
+
+
+def _quantize(call: Call, arrays: list[Any]) -> list[Any]:
+    """Quantize a constant: round(x / scale) + zero point."""
+    x, scale, zero = (*(settled(a, call.builder.fix) for a in arrays[:2]), arrays[2] if len(arrays) > 2 else None)
+    dtype = type_of_numbers(call, None if zero is None else zero.dtype)
+    step, offset = scales.checked(scale, zero, x.shape, axis_of_scales(call), divides=True)
+    return [scales.quantized(x, step, offset, dtype)]
+
+
 def _dequantize(call: Call, arrays: list[Any]) -> list[Any]:
     """Dequantize weights: (x - zero point) * scale, along one axis."""
     x, scale = arrays[:2]
     zero = arrays[2] if len(arrays) > 2 else None
-    if call.integer("block_size", 0):
-        raise UnmappedError("blocks of quantized values")
-    scale, offset = scales.checked(scale, zero, x.shape, call.integer("axis", 1))
+    scale, offset = scales.checked(scale, zero, x.shape, axis_of_scales(call))
     return [scales.dequantized(x, scale, offset)]
 
 
@@ -277,7 +299,7 @@ def _round(v: float) -> int:
 # Operators without a size of their own.
 REFERENCED = (
     *("Acos", "Asin", "Atan", "Clip", "Cos", "CumSum", "Erf", "Gelu", "IsInf", "IsNaN", "LayerNormalization"),
-    *("LeakyRelu", "QuantizeLinear", "Relu", "Sigmoid", "Sign", "Sin", "Softmax", "Sum", "Tan", "Tanh", "Xor"),
+    *("LeakyRelu", "Relu", "Sigmoid", "Sign", "Sin", "Softmax", "Sum", "Tan", "Tanh", "Xor"),
 )
 
 OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
@@ -312,6 +334,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Not": _settled(np.logical_not),
     "Or": _settled(np.logical_or),
     "Pow": _settled(_power),
+    "QuantizeLinear": _quantize,
     "Range": _range,
     "Reciprocal": _settled(lambda a: (1 / a).astype(a.dtype)),
     "ReduceMax": _reduction(np.max),
