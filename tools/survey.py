@@ -381,8 +381,8 @@ def _amplified(exact: Any, x: Any, expected: list[Any]) -> float:
     return worst
 
 
-def _exported(module: Any, shape: tuple[int, ...], exporter: str, folder: str) -> str:
-    """Write the module as an ONNX model with a free batch, as users do; return its path."""
+def _exported(module: Any, shape: tuple[int, ...], exporter: str, opset: int | None, folder: str) -> str:
+    """Write the module as an ONNX model with a free batch, as users do; return its path. `opset` None: PyTorch's."""
     import torch
 
     path = str(Path(folder) / "model.onnx")
@@ -390,17 +390,21 @@ def _exported(module: Any, shape: tuple[int, ...], exporter: str, folder: str) -
     with torch.no_grad():
         if exporter == "dynamo":
             shapes = ({0: torch.export.Dim.DYNAMIC},)
-            torch.onnx.export(module, (x,), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
+            torch.onnx.export(
+                module, (x,), path, dynamo=True, dynamic_shapes=shapes, opset_version=opset, verbose=False
+            )
         else:
             axes = {"input": {0: "batch"}}
-            torch.onnx.export(module, (x,), path, dynamo=False, input_names=["input"], dynamic_axes=axes)
+            torch.onnx.export(
+                module, (x,), path, dynamo=False, input_names=["input"], dynamic_axes=axes, opset_version=opset
+            )
     return path
 
 
-def survey(name: str, onnx: str | None, folder: str) -> dict[str, Any]:
+def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[str, Any]:
     """Make, import and compare one network, "library:network"; return its row.
 
-    `onnx`: compare its export by this exporter, to a file in `folder`.
+    `onnx`: compare its export by this exporter, in this opset, to a file in `folder`.
     """
     import contextlib
     import copy
@@ -432,7 +436,7 @@ def survey(name: str, onnx: str | None, folder: str) -> dict[str, Any]:
     path = ""
     if onnx:
         try:
-            path = _exported(module, shape, onnx, folder)
+            path = _exported(module, shape, onnx, opset, folder)
         except Exception as error:
             row["reason"] = f"the export: {type(error).__name__}: {_short(error)}"
             return row
@@ -502,7 +506,9 @@ def _short(error: BaseException) -> str:
 # ---- all networks
 
 
-def run(name: str, seconds: float, gigabytes: float, onnx: str | None = None) -> dict[str, Any]:
+def run(
+    name: str, seconds: float, gigabytes: float, onnx: str | None = None, opset: int | None = None
+) -> dict[str, Any]:
     """Survey one network in a process of its own; return its row."""
 
     def limit() -> None:
@@ -512,6 +518,7 @@ def run(name: str, seconds: float, gigabytes: float, onnx: str | None = None) ->
 
     began = time.monotonic()
     command = [sys.executable, __file__, "--one", name, *(["--onnx", onnx] if onnx else [])]
+    command += ["--opset", str(opset)] if opset else []
     row: dict[str, Any]
     try:
         done = subprocess.run(
@@ -604,13 +611,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120, help="limit for each network, processor time")
     parser.add_argument("--memory", type=float, default=10, help="limit for each network, GiB")
     parser.add_argument("--onnx", choices=("dynamo", "torchscript"), help="survey exports by torch.onnx.export")
+    parser.add_argument("--opset", type=int, help="with --onnx: version of the export's operators")
     parser.add_argument("--json", help="file for the rows")
     parser.add_argument("--markdown", help="file for the tables")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         with tempfile.TemporaryDirectory() as folder:
-            print(MARK + json.dumps(survey(given.one, given.onnx, folder)), flush=True)
+            print(MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder)), flush=True)
         os._exit(0)  # libraries may have threads that do not end
     if given.again:
         earlier = json.loads(Path(given.again).read_text())
@@ -623,7 +631,7 @@ def main() -> None:
         wanted = names(given.sample, given.seed, given.only)
     rows: list[dict[str, Any]] = []
     for number, name in enumerate(wanted, 1):
-        row = run(name, given.seconds, given.memory, given.onnx)
+        row = run(name, given.seconds, given.memory, given.onnx, given.opset)
         rows.append(row)
         reason = row["reason"].splitlines()[0][:90] if row["reason"] else ""
         print(f"{number}/{len(wanted)} {name}: {row['outcome']} {row['wall_s']} s {reason}", flush=True)

@@ -250,10 +250,16 @@ def _kernel_shape(call: Call) -> list[int]:
     return call.integers("kernel_shape")
 
 
+def _pooled(call: Call) -> Tensor:
+    """Return the source, as an image if its axes were taken together or apart."""
+    x = call.tensor()
+    return x if x.flat is None else general.with_channels_second(call.builder, x)
+
+
 @operator("MaxPool")
 def _max_pool(call: Call) -> Value:
     call.only_first_output()
-    x = call.tensor()
+    x = _pooled(call)
     w = Windows(call, x, _kernel_shape(call))
     y = pooling.max_pool2d(
         call.builder, x, w.kernel, w.stride, _both(w.padding()), w.dilation, bool(call.integer("ceil_mode", 0))
@@ -280,7 +286,7 @@ def _following(call: Call, w: Windows, x: Tensor, y: Tensor, **arguments: Any) -
 
 @operator("AveragePool")
 def _average_pool(call: Call) -> Value:
-    x = call.tensor()
+    x = _pooled(call)
     w = Windows(call, x, _kernel_shape(call))
     include, ceil_mode = bool(call.integer("count_include_pad", 0)), bool(call.integer("ceil_mode", 0))
     y = pooling.avg_pool2d(
@@ -292,7 +298,7 @@ def _average_pool(call: Call) -> Value:
 
 @operator("LpPool")
 def _lp_pool(call: Call) -> Value:
-    x = call.tensor()
+    x = _pooled(call)
     w = Windows(call, x, _kernel_shape(call))
     if set(w.dilation) != {1}:
         raise UnmappedError("norm pooling with gaps")

@@ -280,6 +280,57 @@ def _rearranged(call: Call, arrays: list[Any]) -> list[Any]:
     return call.evaluated([settled(a, call.builder.fix) for a in arrays])
 
 
+def _coordinates(indices: NDArray[Any], extents: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+    """Return an index for each of the first axes of an array of shape `extents`, from the last axis of `indices`."""
+    if indices.dtype.kind not in "iu" or not indices.ndim or not 0 < indices.shape[-1] <= len(extents):
+        raise InvalidModelError(f"indices of type {indices.dtype} and shape {indices.shape} for {len(extents)} axes.")
+    found = []
+    for extent, numbers in zip(extents, np.moveaxis(indices.astype(np.int64), -1, 0), strict=False):
+        if numbers.size and not (-extent <= numbers.min() and numbers.max() < extent):
+            raise InvalidModelError(f"an index beyond the {extent} of an axis.")
+        found.append(numbers % extent if extent else numbers)
+    return tuple(found)
+
+
+def _gather_nd(call: Call, arrays: list[Any]) -> list[Any]:
+    data, indices = (settled(a, call.builder.fix) for a in arrays)
+    if call.integer("batch_dims", 0):
+        raise UnmappedError("constants by indices of their own for each image of the batch")
+    at = _coordinates(indices, data.shape)
+    _checked((*indices.shape[:-1], *data.shape[len(at) :]))
+    return [data[at]]
+
+
+def _scatter(call: Call, arrays: list[Any]) -> list[Any]:
+    data, indices, updates = (settled(a, call.builder.fix) for a in arrays)
+    if call.operator == "ScatterND":
+        at = _coordinates(indices, data.shape)
+    else:
+        axis = call.integer("axis", 0)
+        if not -data.ndim <= axis < data.ndim or indices.ndim != data.ndim:
+            raise InvalidModelError(f"axis {axis} and indices of shape {indices.shape} for {data.ndim} axes.")
+        places = np.indices(indices.shape)
+        places[axis] = indices
+        at = _coordinates(np.moveaxis(places, 0, -1), data.shape)
+    wanted = (*at[0].shape, *data.shape[len(at) :])
+    if updates.shape != wanted:
+        raise InvalidModelError(f"updates of shape {updates.shape}, not {wanted}.")
+    kind, result = call.text("reduction", "none"), data.copy()
+    if kind not in _COMBINED:
+        raise InvalidModelError(f'reduction "{kind}".')
+    function = _COMBINED[kind]
+    if function is None:
+        result[at] = updates
+    else:
+        function.at(result, at, updates)
+    return [result]
+
+
+_COMBINED: dict[str, Any] = {
+    "none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+}  # fmt: skip
+
+
 def _one_hot_size(call: Call, arrays: list[Any]) -> list[Any]:
     _checked([*arrays[0].shape, int(settled(arrays[1], call.builder.fix).reshape(()))])
     return call.evaluated([settled(a, call.builder.fix) for a in arrays])
@@ -353,6 +404,8 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Sub": _elementwise(lambda a, b: a - b),
     "Tile": _tile,
     "GatherElements": _rearranged,
+    "GatherND": _gather_nd,
+    **dict.fromkeys(("Scatter", "ScatterElements", "ScatterND"), _scatter),
     "Transpose": _transpose,
     "Trilu": _rearranged,
     "Unsqueeze": _unsqueeze,

@@ -34,6 +34,7 @@ TRUTHS = frozenset(
 WHOLE = TRUTHS | {
     *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"),
     *("Squeeze", "Transpose", "Unsqueeze", "Where", "GatherElements", "OneHot", "Tile", "Max", "Min", "Trilu"),
+    *("GatherND", "ScatterND", "ScatterElements", "Scatter"),
     *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
     *quantization.READS,
 }
@@ -300,6 +301,7 @@ class Walk:
             self.integers.update(node.output[0 if inputs[0] in self.integers else 1 :])
         else:
             of = {"Where": inputs[1:], "GatherElements": inputs[:1], "Gather": inputs[:1], "OneHot": inputs[2:]}
+            of |= {"GatherND": inputs[:1], **dict.fromkeys(("ScatterND", "ScatterElements", "Scatter"), inputs[::2])}
             keeps = kind not in quantization.READS and any(i in self.integers for i in of.get(kind, inputs))
             if keeps or kind in ("ArgMax", "ArgMin") or quantization.stores(kind, inputs):
                 self.integers.update(node.output)
