@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import functions
-from . import elementwise, indexing, layers, normalization, quantization, resizing, shaping  # noqa: F401  (they fill the table)
+from . import dynamic, elementwise, indexing, layers, normalization, quantization, resizing, shaping  # noqa: F401  (they fill the table)
 from .reading import Source
 from .table import OPERATORS
 from .walk import Walk

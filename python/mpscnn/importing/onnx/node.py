@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -12,15 +13,35 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
+from ..ops import shape
 from .extent import BATCH, Extent, extents, settled
 from .reading import Source, array_of
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-Value: TypeAlias = "Tensor | NDArray[Any]"
+Value: TypeAlias = "Tensor | NDArray[Any] | Alone"
 
 _REQUIRED: Any = object()
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A computed value that has no axis of the batch in the model, whose batch is 1: here each image has its own."""
+
+    tensor: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of axes in the model."""
+        return self.tensor.rank - 1
+
+    def as_operand(self, builder: Builder, rank: int) -> Tensor:
+        """Return the value as a tensor of `rank` axes that broadcasts as the value does."""
+        if self.rank >= rank:
+            raise UnmappedError(f"a value of {self.rank} axes that is computed of all images, beside one of {rank}")
+        missing = rank - self.tensor.rank
+        return shape.reshape(builder, self.tensor, [1] * missing + list(self.tensor.shape)) if missing else self.tensor
 
 
 class Call:

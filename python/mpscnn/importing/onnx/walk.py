@@ -13,9 +13,9 @@ from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, normalization
-from . import quantization, static
+from . import dynamic, quantization, static
 from .layers import EXTENT_LIMIT
-from .node import Call, Value
+from .node import Alone, Call, Value
 from .patterns import Patterns
 from .reading import BFLOAT16, DTYPES, Source, array_of, dtype_name
 from .table import OPERATORS
@@ -34,6 +34,7 @@ TRUTHS = frozenset(
 WHOLE = TRUTHS | {
     *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"),
     *("Squeeze", "Transpose", "Unsqueeze", "Where", "GatherElements", "OneHot", "Tile", "Max", "Min", "Trilu"),
+    *("ConvInteger", "MatMulInteger"),
     *("GatherND", "ScatterND", "ScatterElements", "Scatter"),
     *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
     *quantization.READS,
@@ -240,6 +241,9 @@ class Walk:
             value = np.empty(0)
         if value is None:
             raise InvalidModelError(f'{self.source.name}: the output "{name}" is not made by any node.')
+        if isinstance(value, Alone):
+            self.refused.append(("output", name, "it has no axis for the images of a batch"))
+            return
         if not isinstance(value, Tensor):
             self.refused.append(("output", name, "it is the same whatever the inputs are"))
             return
@@ -297,6 +301,8 @@ class Walk:
             dtype = DTYPES.get(number)
             if dtype is not None and number != BFLOAT16 and dtype.kind in "iub":
                 (self.truths if dtype.kind == "b" else self.integers).update(node.output)
+        elif kind == "DynamicQuantizeLinear":
+            self.integers.update(node.output[::2])
         elif kind == "TopK":
             self.integers.update(node.output[0 if inputs[0] in self.integers else 1 :])
         else:
@@ -327,7 +333,7 @@ class Walk:
         call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole)
         if node.op_type == "Constant":
             return [_constant(call)]
-        if not any(isinstance(v, Tensor) for v in values):
+        if not any(isinstance(v, (Tensor, Alone)) for v in values):
             evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
                 raise UnmappedError("constants alone" if operator in OPERATORS else "no kernel computes it")
@@ -338,7 +344,7 @@ class Walk:
         if any(i in self.integers for i in inputs) and operator not in WHOLE and not quantization.moves(node):
             raise UnmappedError("arithmetic of integers")
         with np.errstate(all="ignore"):  # weights may be infinite
-            result = handler(call)
+            result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
         return result if isinstance(result, list) else [result]
 
     def _value(self, name: str) -> Value:
