@@ -51,7 +51,18 @@ class Extent:
     def __neg__(self) -> Extent:
         return self * -1
 
+    def _of_batch(self, other: Any) -> int | None:
+        """Return the value of an extent beside which this one is a multiple of the batch, otherwise None."""
+        if self.of != ("", "N") or not isinstance(other, Extent) or not isinstance(other.value, (int, np.integer)):
+            return None
+        return int(other.value) or None
+
     def __mul__(self, other: Any) -> Extent:
+        # Windows of images: the batch times their number. The graph is read again at another size (`read`).
+        if (number := self._of_batch(other)) is not None:
+            return self * number
+        if isinstance(other, Extent) and (number := other._of_batch(self)) is not None:
+            return other * number
         if isinstance(other, Extent) or self.of is None or not math.isfinite(other) or other == 0:
             return self._opaque(other, lambda a, b: a * b)
         value = None if self.value is None else self.value * other
@@ -66,6 +77,8 @@ class Extent:
         return self._opaque(other, lambda a, b: b / a if a else math.nan)
 
     def __floordiv__(self, other: Any) -> Extent:
+        if (number := self._of_batch(other)) is not None:
+            return self // number
         if not isinstance(other, Extent) and self.of is not None and other and not self.ratio % Fraction(other):
             value = None if self.value is None else self.value // other
             return Extent(value, self.of, self.ratio / Fraction(other))

@@ -20,7 +20,7 @@ from .reading import Source, array_of
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-Value: TypeAlias = "Tensor | NDArray[Any] | Alone"
+Value: TypeAlias = "Tensor | NDArray[Any] | Alone | Moved"
 
 _REQUIRED: Any = object()
 
@@ -42,6 +42,38 @@ class Alone:
             raise UnmappedError(f"a value of {self.rank} axes that is computed of all images, beside one of {rank}")
         missing = rank - self.tensor.rank
         return shape.reshape(builder, self.tensor, [1] * missing + list(self.tensor.shape)) if missing else self.tensor
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A tensor whose batch is at another place, or taken together with other axes, in the model.
+
+    Attributes
+    ----------
+    tensor : Tensor
+        The batch first; if `merged`, followed by the axis that the model takes together with it.
+    place : int
+        Axis of the batch in the model.
+    """
+
+    tensor: Tensor
+    place: int
+    merged: bool
+
+    @property
+    def rank(self) -> int:
+        """Number of axes in the model."""
+        return self.tensor.rank - self.merged
+
+    @property
+    def images(self) -> int:
+        """Number of parts of each image that the model's batch has."""
+        return self.tensor.shape[0] if self.merged else 1
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """Extents of the other axes."""
+        return self.tensor.shape[1:] if self.merged else self.tensor.shape
 
 
 class Call:
@@ -87,6 +119,14 @@ class Call:
         other = copy.copy(self)
         other.operator, other.values, other.is_whole = operator, values, False
         other.opset = self.integer("opset", self.opset)  # that of the operator that was quantized
+        return other
+
+    def with_attribute(self, name: str, value: int | list[int]) -> Call:
+        """Return the call with another value of an attribute."""
+        from onnx import helper
+
+        other = copy.copy(self)
+        other._attributes = self._attributes | {name: helper.make_attribute(name, value)}
         return other
 
     # ---- attributes

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import arithmetic, elementwise, general, resize, shape
+from . import moved
 from .extent import Extent, extents, settled
 from .node import Call, Value, whole_shape
 from .reading import BFLOAT16, DTYPES, dtype_name
@@ -68,6 +69,9 @@ def _reshape(call: Call) -> Value:
     target = call.value(1)
     if target is None or isinstance(target, Tensor):
         raise UnmappedError("a shape that is computed of values")
+    together = moved.merged(call, x, target)
+    if together is not None:
+        return together
     extents = whole_shape(call, x, target)
     groups = extents[0] if len(extents) == 2 else 0
     if groups > 1 and set(call.readers) == {"InstanceNormalization"} and in_groups(x, groups):
@@ -115,6 +119,8 @@ def _unsqueeze(call: Call) -> Value:
 def _transpose(call: Call) -> Value:
     x = call.tensor()
     order = call.integers("perm", list(range(x.rank))[::-1])
+    if order and order[0] != 0 and sorted(order) == list(range(x.rank)):
+        return moved.transposed(call, x, order)
     if x.flat is not None and x.axes == "NCHW" and len(x.flat) == 5 and tuple(order) in BLOCKS:
         y = _blocks(call, x, tuple(order))
         if y is not None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, normalization
-from . import dynamic, quantization, static
+from . import dynamic, moved, quantization, static
 from .layers import EXTENT_LIMIT
-from .node import Alone, Call, Value
+from .node import Alone, Call, Moved, Value
 from .patterns import Patterns
 from .reading import BFLOAT16, DTYPES, Source, array_of, dtype_name
 from .table import OPERATORS
@@ -244,6 +245,9 @@ class Walk:
         if isinstance(value, Alone):
             self.refused.append(("output", name, "it has no axis for the images of a batch"))
             return
+        if isinstance(value, Moved):
+            self.refused.append(("output", name, "the batch taken together with other axes, or not the first axis"))
+            return
         if not isinstance(value, Tensor):
             self.refused.append(("output", name, "it is the same whatever the inputs are"))
             return
@@ -288,7 +292,7 @@ class Walk:
                 return
             if output:
                 self.values[output] = value
-        if any(isinstance(value, Tensor) for value in results):
+        if not all(isinstance(value, np.ndarray) for value in results):
             self._note_types(node, inputs)
 
     def _note_types(self, node: NodeProto, inputs: list[str]) -> None:
@@ -320,6 +324,10 @@ class Walk:
         values = [self._value(i) if i else None for i in inputs]
         if known is not None:
             source = values[0]
+            if isinstance(source, Moved) and known != "lrn":
+                return [
+                    replace(source, tensor=activation.gelu(self.builder, source.tensor)) if known == "gelu" else source
+                ]
             if not isinstance(source, Tensor):
                 raise UnmappedError("an activation function of constants")
             if known == "lrn":
@@ -333,7 +341,7 @@ class Walk:
         call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole)
         if node.op_type == "Constant":
             return [_constant(call)]
-        if not any(isinstance(v, (Tensor, Alone)) for v in values):
+        if not any(isinstance(v, (Tensor, Alone, Moved)) for v in values):
             evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
                 raise UnmappedError("constants alone" if operator in OPERATORS else "no kernel computes it")
@@ -344,7 +352,10 @@ class Walk:
         if any(i in self.integers for i in inputs) and operator not in WHOLE and not quantization.moves(node):
             raise UnmappedError("arithmetic of integers")
         with np.errstate(all="ignore"):  # weights may be infinite
-            result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
+            if any(isinstance(v, Moved) for v in values):
+                result = moved.apply(call)
+            else:
+                result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
         return result if isinstance(result, list) else [result]
 
     def _value(self, name: str) -> Value:

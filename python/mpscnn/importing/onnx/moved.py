@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on tensors whose batch is not the first axis, or is taken together with other axes, as windows of images.
+
+They are the operators of tensors with the batch first, with other axes and shapes: `apply` makes the call of these.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import InvalidModelError
+from ..builder import Tensor, UnmappedError
+from ..ops import shape
+from .extent import BATCH, Extent, extents, settled
+from .node import Call, Moved, Value
+from .table import OPERATORS
+
+# Operators of each value, and of several that broadcast.
+POINTWISE = frozenset(
+    {
+        *("Abs", "Add", "Cast", "Clip", "Div", "Dropout", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish"),
+        *("Identity", "LeakyRelu", "Log", "Max", "Min", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Sigmoid"),
+        *("Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where"),
+    }
+)
+# Operators with an attribute "axis", with its default.
+ALONG = {"Concat": None, "Gather": 0, "LayerNormalization": -1, "LogSoftmax": -1, "Softmax": -1, "Split": 0}
+# Operators with the axes in an attribute or in the input of this index.
+OVER = {"ReduceL2": 1, "ReduceMax": 1, "ReduceMean": 1, "ReduceMin": 1, "ReduceSum": 1}
+
+
+def _multiple(item: Any) -> int:
+    """Return how many times the batch an extent of a shape is, 0 if it is no multiple."""
+    if not isinstance(item, Extent):
+        return 0
+    ratio = item.is_multiple_of(BATCH)
+    return int(ratio) if isinstance(ratio, Fraction) and ratio.denominator == 1 else 0
+
+
+def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Moved | None:
+    """Return the result of a Reshape that takes the batch together with other axes; None if it does not."""
+    items = list(target.ravel())
+    if len(items) < 2:
+        return None
+    count, rest = _multiple(items[0]), items[1:]
+    if count < 2 and (isinstance(items[0], Extent) or items[0] != -1):
+        return None
+    if any(isinstance(item, Extent) and item.value is None for item in rest):
+        return None
+    own = [BATCH, *x.shape]
+    zeros = bool(call.integer("allowzero", 0))
+    numbers = [
+        int(own[i] if not zeros and item == 0 and i < len(own) else item)
+        for i, item in enumerate(settled(extents(rest), call.builder.fix), 1)
+    ]
+    known = math.prod(n for n in numbers if n != -1)
+    if count < 2:  # the first extent is inferred
+        if known < 1 or -1 in numbers or x.size % known or x.size == known:
+            return None
+        count = x.size // known
+    inferred = -1 in numbers
+    if known < 1 or numbers.count(-1) > 1 or (x.size % (count * known) if inferred else x.size != count * known):
+        raise InvalidModelError(f"{call.name} (Reshape): {x.shape} has {x.size} values, not {[count, *numbers]}.")
+    call.builder.fix_unless_constant(x)
+    numbers = [x.size // (count * known) if n == -1 else n for n in numbers]
+    return Moved(shape.reshape(call.builder, x, [count, *numbers]), 0, True)
+
+
+def transposed(call: Call, x: Tensor, order: list[int]) -> Value:
+    """Return a Transpose that moves the batch."""
+    inner = [axis for axis in order if axis]
+    y = x if inner == sorted(inner) else shape.permute(call.builder, x, [0, *inner])
+    return Moved(y, order.index(0), False)
+
+
+def _normal(tensor: Tensor, place: int, is_merged: bool) -> Value:
+    return Moved(tensor, place, is_merged) if place or is_merged else tensor
+
+
+class _Lifted:
+    """Places of the model's axes in the tensors with the batch first."""
+
+    def __init__(self, call: Call) -> None:
+        found = [value for value in call.values if isinstance(value, Moved)]
+        first = found[0]
+        self.call, self.first, self.rank = call, first, first.rank
+        self.front = 1 + first.merged
+        for value in call.values:
+            if isinstance(value, Tensor):
+                raise UnmappedError("tensors with the batch at different places")
+        for value in found:
+            if (value.place, value.merged, value.images) != (first.place, first.merged, first.images):
+                raise UnmappedError("tensors with the batch at different places")
+
+    def axis(self, axis: int, rank: int | None = None) -> int:
+        rank = self.rank if rank is None else rank
+        if not -rank <= axis < rank:
+            raise InvalidModelError(f"axis {axis} of {rank}.")
+        axis %= rank
+        if axis == self.first.place:
+            raise UnmappedError(
+                "an operator along the batch, which is not the first axis or taken together with others"
+            )
+        return axis + self.front - (axis > self.first.place)
+
+    def constant(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return a constant that broadcasts with the tensors as it does with the model's."""
+        place = self.first.place
+        if array.ndim <= self.rank - 1 - place or array.size == 1:
+            return array.reshape(()) if array.size == 1 else array
+        whole = array.reshape((1,) * (self.rank - array.ndim) + array.shape)
+        if whole.ndim != self.rank or whole.shape[place] != 1:
+            raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
+        whole = np.moveaxis(whole, place, 0)
+        return whole[:, None] if self.first.merged else whole
+
+    def shape(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the shape of a result of as many axes, with the batch first."""
+        items = list(array.ravel())
+        if len(items) != self.rank:
+            raise UnmappedError(f"a shape of {len(items)} axes for a tensor of {self.rank}")
+        item = items.pop(self.first.place)
+        count = _multiple(item) or (1 if not isinstance(item, Extent) and item == 1 else 0)
+        if count not in (1, self.first.images):
+            raise UnmappedError("the batch repeated")
+        return extents([BATCH, *([count] if self.first.merged else []), *items])
+
+    def run(self, operator: str, values: list[Any], **changed: Any) -> Any:
+        other = self.call.of_floats(operator, values)
+        other.batch = None
+        for name, value in changed.items():
+            other = other.with_attribute(name, value)
+        return OPERATORS[operator](other)
+
+    def back(self, result: Any, place: int | None = None) -> Any:
+        if isinstance(result, list):
+            return [self.back(each, place) for each in result]
+        assert isinstance(result, Tensor)
+        return _normal(result, self.first.place if place is None else place, self.first.merged)
+
+
+def apply(call: Call) -> Any:
+    """Return the result of an operator some of whose inputs are `Moved`."""
+    lifted, operator, first = _Lifted(call), call.operator, call.value(0)
+    if operator == "Shape":
+        assert isinstance(first, Moved)
+        own = list(call.shape_of(first.tensor))
+        batch = BATCH * first.images if first.merged else BATCH
+        own = own[lifted.front :]
+        return call.shape_slice([*own[: first.place], batch, *own[first.place :]])
+    values = [value.tensor if isinstance(value, Moved) else value for value in call.values]
+    if operator in POINTWISE or (operator == "MatMul" and lifted.first.place < lifted.rank - 2):
+        values = [lifted.constant(settled(v, call.builder.fix)) if isinstance(v, np.ndarray) else v for v in values]
+        if operator != "Clip" and operator in POINTWISE:
+            ranks = {v.rank for v in values if isinstance(v, Tensor)}
+            if len(ranks) > 1:
+                raise UnmappedError("tensors of several ranks with the batch at another place")
+        return lifted.back(lifted.run(operator, values))
+    if operator == "Concat" and not all(isinstance(v, Tensor) for v in values):
+        raise UnmappedError("constants beside tensors whose batch is at another place")
+    if not isinstance(first, Moved):
+        raise UnmappedError("a constant beside a tensor whose batch is at another place")
+    if operator == "Reshape" and first.place == 0:
+        target = call.value(1)
+        if isinstance(target, np.ndarray):
+            if not call.integer("allowzero", 0) and any(not isinstance(i, Extent) and i == 0 for i in target.ravel()):
+                raise UnmappedError("a shape with extents of a tensor whose batch is taken together with other axes")
+            return lifted.run(operator, values)
+    if operator == "Transpose":
+        return _permuted(call, first, call.integers("perm", list(range(first.rank))[::-1]))
+    if operator == "Expand" and isinstance(values[1], np.ndarray):
+        return lifted.back(lifted.run(operator, [values[0], lifted.shape(values[1])]))
+    if operator in ALONG and (operator not in ("Softmax", "LogSoftmax") or call.opset >= 13):
+        default = ALONG[operator]
+        axis = call.integer("axis") if default is None else call.integer("axis", default)
+        if operator == "LayerNormalization" and axis % first.rank <= first.place:
+            raise UnmappedError("normalization over the batch")
+        place = first.place
+        if operator == "Gather":
+            indices = call.array(1, "indices")
+            place += (indices.ndim - 1) * (axis % first.rank < place)
+        return lifted.back(lifted.run(operator, values, axis=lifted.axis(axis)), place)
+    if operator in OVER and call.integer("keepdims", 1):
+        axes = call.numbers(OVER[operator], "axes", "axes")
+        if axes:
+            places = [lifted.axis(axis) for axis in axes]
+            if call.has("axes"):
+                return lifted.back(lifted.run(operator, values, axes=places))
+            return lifted.back(lifted.run(operator, [values[0], np.array(places, np.int64)]))
+    raise UnmappedError("a tensor whose batch is not the first axis, or taken together with other axes")
+
+
+def _permuted(call: Call, x: Moved, order: list[int]) -> Value:
+    if sorted(order) != list(range(x.rank)):
+        raise InvalidModelError(f"{call.name} (Transpose): perm {order} of {x.rank} axes.")
+    front = 1 + x.merged
+    inner = [axis + front - (axis > x.place) for axis in order if axis != x.place]
+    y = x.tensor
+    if inner != sorted(inner):
+        y = shape.permute(call.builder, y, [*range(front), *inner])
+    return _normal(y, order.index(x.place), x.merged)

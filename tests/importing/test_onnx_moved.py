@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors whose batch is taken together with other axes, or is not the first axis, against onnxruntime."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from numpy.typing import NDArray
+from onnx import helper
+from onnx_support import check, model, reference
+from torch import nn
+
+import mpscnn
+
+node = helper.make_node
+RNG = np.random.default_rng(8)
+
+
+def values(*shape: int) -> NDArray[np.float32]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+class Windows(nn.Module):
+    """Attention in windows of an image, as in Swin Transformer: the windows of all images are one batch."""
+
+    def __init__(self, size: int = 4, heads: int = 2, channels: int = 8) -> None:
+        super().__init__()
+        self.size, self.heads = size, heads
+        self.qkv, self.last = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+        self.bias = nn.Parameter(torch.randn(1, heads, size * size, size * size))
+        self.mask = nn.Parameter(torch.randn(6, size * size, size * size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, h, w, c = x.shape
+        s, count = self.size, (h // self.size) * (w // self.size)
+        x = torch.roll(x, (-1, -2), (1, 2)).view(b, h // s, s, w // s, s, c)
+        x = x.permute(0, 1, 3, 2, 4, 5).reshape(b * count, s * s, c)
+        qkv = self.qkv(x).reshape(x.size(0), s * s, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = nn.functional.normalize(qkv[0], dim=-1), qkv[1], qkv[2]
+        a = q.matmul(k.transpose(-2, -1)) + self.bias
+        a = a.view(x.size(0) // count, count, self.heads, s * s, s * s) + self.mask.unsqueeze(1).unsqueeze(0)
+        a = torch.softmax(a.view(-1, self.heads, s * s, s * s), -1)
+        x = self.last(a.matmul(v).transpose(1, 2).reshape(x.size(0), s * s, c))
+        x = x.view(b, h // s, w // s, s, s, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c)
+        return torch.roll(x, (1, 2), (1, 2))
+
+
+def test_windows() -> None:
+    torch.manual_seed(0)
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Windows().eval(), (torch.rand(2, 8, 12, 8),), file, input_names=["x"], opset_version=17, dynamo=False,
+            dynamic_axes={"x": {0: "n"}},
+        )  # fmt: skip
+    proto = onnx.load_model_from_string(file.getvalue())
+    net = mpscnn.load(proto)
+    for batch in (1, 3):
+        x = values(batch, 8, 12, 8)
+        np.testing.assert_allclose(net(x), reference(proto, {"x": x})[0], atol=2e-6)
+
+
+# Operators between a Reshape that takes the batch and the channels together, and one that takes them apart.
+MERGED: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "sum with a row": ([node("Add", ["m", "c"], ["r"])], {"c": values(5)}),
+    "sum with one image": ([node("Add", ["c", "m"], ["r"])], {"c": values(1, 4, 5)}),
+    "clamp": ([node("Clip", ["m", "low"], ["r"])], {"low": np.float32(-0.25)}),
+    "product with itself": ([node("Mul", ["m", "m"], ["s"]), node("Sub", ["s", "m"], ["r"])], {}),
+    "softmax": ([node("Softmax", ["m"], ["r"], axis=1)], {}),
+    "normalization": ([node("LayerNormalization", ["m", "c"], ["r"])], {"c": values(5)}),
+    "matrix": ([node("MatMul", ["m", "c"], ["r"])], {"c": values(5, 5)}),
+    "computed matrices": (
+        [node("Transpose", ["m"], ["t"], perm=[0, 2, 1]), node("MatMul", ["m", "t"], ["u"]),
+         node("MatMul", ["u", "m"], ["r"])],
+        {},
+    ),
+    "concatenation": (
+        [node("Split", ["m", "halves"], ["a", "b"], axis=2), node("Concat", ["b", "a"], ["r"], axis=-1)],
+        {"halves": np.int64([2, 3])},
+    ),
+    "reduction": (
+        [node("ReduceMax", ["m"], ["a"], axes=[2]), node("Shape", ["m"], ["shape"]),
+         node("Expand", ["a", "shape"], ["b"]), node("Sub", ["m", "b"], ["r"])],
+        {},
+    ),
+    "GELU": (
+        [node("Div", ["m", "root"], ["a"]), node("Erf", ["a"], ["b"]), node("Add", ["b", "one"], ["c"]),
+         node("Mul", ["m", "c"], ["d"]), node("Mul", ["d", "half"], ["r"])],
+        {"root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)},
+    ),
+    "the batch in the middle": (
+        [node("Transpose", ["m"], ["t"], perm=[1, 0, 2]), node("Add", ["t", "c"], ["u"]),
+         node("Gather", ["u", "places"], ["g"], axis=0), node("Transpose", ["g"], ["r"], perm=[1, 0, 2])],
+        {"c": values(4, 1, 5), "places": np.int64([3, 1, 0, 0])},
+    ),
+    "the batch last": (
+        [node("Transpose", ["m"], ["t"], perm=[1, 2, 0]), node("Relu", ["t"], ["u"]),
+         node("Transpose", ["u"], ["r"], perm=[2, 0, 1])],
+        {},
+    ),
+}  # fmt: skip
+
+
+def together(nodes: list[Any], arrays: dict[str, Any], batch: Any = 2) -> onnx.ModelProto:
+    """Return a model of these nodes, from "m", (batch * 3, 4, 5), to "r"."""
+    ends = [node("Reshape", ["x", "into"], ["m"]), *nodes, node("Reshape", ["r", "out"], ["y"])]
+    return model(
+        ends, {"x": (batch, 3, 4, 5)}, ["y"], 17, into=np.int64([-1, 4, 5]), out=np.int64([-1, 3, 4, 5]), **arrays
+    )
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_merged(name: str) -> None:
+    check(together(*MERGED[name], batch="n"), {"x": (1, 3, 4, 5)}, {"x": (3, 3, 4, 5)}, fixed=True)
+
+
+# Operators behind a Transpose that puts the batch to another place.
+TURNED: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "sum with a constant": ([node("Add", ["t", "c"], ["r"])], {"c": values(4, 1, 5, 1)}),
+    "sum with a column": ([node("Mul", ["t", "c"], ["r"])], {"c": values(5, 1)}),
+    "softmax": ([node("Softmax", ["t"], ["r"], axis=0)], {}),
+    "matrix": ([node("MatMul", ["t", "c"], ["r"])], {"c": values(3, 3)}),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_turned(name: str) -> None:
+    nodes, arrays = TURNED[name]
+    ends = [
+        node("Transpose", ["x"], ["t"], perm=[2, 0, 3, 1]),
+        *nodes,
+        node("Transpose", ["r"], ["y"], perm=[1, 3, 0, 2]),
+    ]
+    proto = model(ends, {"x": ("n", 3, 4, 5)}, ["y"], 17, **arrays)
+    check(proto, {"x": (1, 3, 4, 5)}, {"x": (2, 3, 4, 5)}, fixed=name.startswith("sum"))
+
+
+REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
+    ([node("Softmax", ["m"], ["r"], axis=0)], {}, "an operator along the batch"),
+    ([node("Add", ["m", "c"], ["r"])], {"c": values(6, 4, 5)}, "values of its own for each image of the batch"),
+    ([node("ReduceSum", ["m", "a"], ["r"])], {"a": np.int64([0])}, "an operator along the batch"),
+    ([node("Add", ["m", "x"], ["r"])], {}, "tensors with the batch at different places"),
+    ([node("LpNormalization", ["m"], ["r"])], {}, "a tensor whose batch is not the first axis, or taken together"),
+    ([node("Transpose", ["m"], ["t"], perm=[1, 0, 2]), node("Add", ["m", "t"], ["r"])], {}, "at different places"),
+    ([node("Transpose", ["m"], ["t"], perm=[1, 0, 2]), node("MatMul", ["t", "t"], ["r"])], {}, "whose batch is not"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "arrays", "message"), REFUSED)
+def test_refused(nodes: list[Any], arrays: dict[str, Any], message: str) -> None:
+    ends = [node("Reshape", ["x", "into"], ["m"]), *nodes, node("Reshape", ["r", "out"], ["y"])]
+    graph = model(
+        ends[:1], {"x": (2, 3, 4, 5)}, ["m"], 17, into=np.int64([-1, 4, 5]), out=np.int64([-1, 3, 4, 5]), **arrays
+    )
+    graph.graph.node.extend(ends[1:])
+    graph.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, ["a", 3, 4, 5]))
+    with pytest.raises(mpscnn.ImportError, match=message):
+        mpscnn.load(graph)
+
+
+def test_outputs_have_the_batch_first() -> None:
+    for last in (node("Reshape", ["x", "into"], ["y"]), node("Transpose", ["x"], ["y"], perm=[1, 0, 2, 3])):
+        proto = model([last], {"x": (2, 3, 4, 5)}, ["y"], 17, into=np.int64([-1, 4, 5]))
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match="the batch taken together with other axes, or not"):
+            mpscnn.load(proto)
