@@ -394,6 +394,7 @@ def _exported(module: Any, shape: tuple[int, ...], exporter: str, opset: int | N
                 module, (x,), path, dynamo=True, dynamic_shapes=shapes, opset_version=opset, verbose=False
             )
         else:
+            torch.backends.mha.set_fastpath_enabled(False)  # it has operators that are not exported
             axes = {"input": {0: "batch"}}
             torch.onnx.export(
                 module, (x,), path, dynamo=False, input_names=["input"], dynamic_axes=axes, opset_version=opset

@@ -170,3 +170,23 @@ def test_outputs_have_the_batch_first() -> None:
         proto = model([last], {"x": (2, 3, 4, 5)}, ["y"], 17, into=np.int64([-1, 4, 5]))
         with pytest.raises(mpscnn.UnsupportedOperatorError, match="the batch taken together with other axes, or not"):
             mpscnn.load(proto)
+
+
+def test_class_token() -> None:
+    """A constant that is repeated for each image, by the shape that torch.onnx.export writes for `expand(n, -1, -1)`."""
+    nodes = [
+        node("Shape", ["x"], ["whole"], end=1),
+        node("Concat", ["whole", "kept"], ["given"], axis=0),
+        node("Equal", ["given", "minus"], ["open"]),
+        node("Where", ["open", "ones", "given"], ["shape"]),
+        node("Expand", ["token", "shape"], ["tokens"]),
+        node("Concat", ["tokens", "x"], ["y"], axis=1),
+    ]
+    proto = model(
+        nodes, {"x": ("n", 4, 5)}, ["y"], 17,
+        kept=np.int64([-1, -1]), minus=np.int64([-1, -1, -1]), ones=np.int64([1, 1, 1]), token=values(1, 1, 5),
+    )  # fmt: skip
+    check(proto, {"x": (1, 4, 5)}, {"x": (3, 4, 5)}, fixed=True)
+    proto.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(np.int64([2, -1, -1]), "minus"))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="of the size of the batch"):
+        mpscnn.load(proto)

@@ -77,6 +77,29 @@ def _power(a: Any, b: Any) -> Any:
     return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
 
 
+def _equal(call: Call, arrays: list[Any]) -> list[Any]:
+    """Compare values; a size of the batch, which is at least 1, is no number below."""
+    if not any(map(is_symbolic, arrays)):
+        return _settled(np.equal)(call, arrays)
+    _together(arrays)
+    a, b = np.broadcast_arrays(*arrays)
+    found = np.empty(a.size, bool)
+    for i, pair in enumerate(zip(a.ravel(), b.ravel(), strict=True)):
+        of_batch = [isinstance(v, Extent) and v.of == ("", "N") and v.ratio > 0 for v in pair]
+        small = [not isinstance(v, Extent) and v < 1 for v in pair]
+        if (of_batch[0] and small[1]) or (of_batch[1] and small[0]):
+            found[i] = False
+            continue
+        one, other = settled(extents(pair), call.builder.fix)
+        found[i] = one == other
+    return [found.reshape(a.shape)]
+
+
+def _where(call: Call, arrays: list[Any]) -> list[Any]:
+    _together(arrays)
+    return [np.where(settled(arrays[0], call.builder.fix), *arrays[1:])]
+
+
 def _rounding(f: Callable[[float], int], array_f: Callable[..., Any]) -> Callable[[Call, list[Any]], list[Any]]:
     def run(call: Call, arrays: list[Any]) -> list[Any]:
         (array,) = arrays
@@ -364,7 +387,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "DequantizeLinear": _dequantize,
     "Div": _elementwise(_divide),
     "Dropout": lambda call, arrays: [arrays[0]],
-    "Equal": _settled(np.equal),
+    "Equal": _equal,
     "Exp": _settled(np.exp),
     "Expand": _expand,
     "Flatten": _flatten,
@@ -409,7 +432,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Transpose": _transpose,
     "Trilu": _rearranged,
     "Unsqueeze": _unsqueeze,
-    "Where": _settled(lambda c, a, b: np.where(c, a, b)),
+    "Where": _where,
     "OneHot": _one_hot_size,
 } | dict.fromkeys(REFERENCED, _referenced)
 OPERATORS |= {f"com.microsoft.{name}": OPERATORS[name] for name in ("DequantizeLinear", "QuantizeLinear")}
