@@ -7,6 +7,7 @@
     PYTHONPATH=build/survey tools/survey.py --sample 60 --json build/survey.json --markdown build/survey.md
     PYTHONPATH=build/survey tools/survey.py --only 'timm:convnext.*'
     PYTHONPATH=build/survey tools/survey.py --sample 40 --onnx dynamo
+    PYTHONPATH=build/survey tools/survey.py --only 'torchvision:(resnet18|swin_t)' --onnx torchscript --opset 17
 
 Libraries that are not installed are left out. No weights are downloaded: they are random, and so are the statistics of
 batch normalization. Each network runs in a process of its own, with limits of time and memory. Outcomes:
@@ -301,10 +302,15 @@ _libraries: list[Any] = []  # kept until the end of the process
 
 
 def disturb(module: Any) -> None:
-    """Set random statistics, scales and shifts of batch normalization, so that no layer is an identity."""
+    """Set random statistics, scales and shifts of batch normalization, so that no layer is an identity.
+
+    Linear layers that start with weights of 0, as torchvision's ViT's last one, hide all layers in front of them.
+    """
     import torch
 
     for part in module.modules():
+        if isinstance(part, torch.nn.Linear) and not part.weight.any():
+            part.weight.data.normal_(0, 0.02)
         if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is not None:
             part.running_mean.normal_(0, 0.1)
             part.running_var.uniform_(0.5, 1.5)

@@ -51,19 +51,37 @@ class Windows(nn.Module):
         return torch.roll(x, (1, 2), (1, 2))
 
 
-def test_windows() -> None:
+class Attention(nn.Module):
+    """PyTorch's own attention, which has the batch as the second axis inside, of a sequence and a class token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 8))
+        self.attention, self.norm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1))
+        return x + self.attention(x, x, x, need_weights=False)[0]
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(Windows, (8, 12, 8)), (Attention, (5, 8))])
+def test_module(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Windows().eval(), (torch.rand(2, 8, 12, 8),), file, input_names=["x"], opset_version=17, dynamo=False,
-            dynamic_axes={"x": {0: "n"}},
-        )  # fmt: skip
+    file, before = io.BytesIO(), torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                kind().eval(), (torch.rand(2, *shape),), file, input_names=["x"], opset_version=17, dynamo=False,
+                dynamic_axes={"x": {0: "n"}},
+            )  # fmt: skip
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
     proto = onnx.load_model_from_string(file.getvalue())
     net = mpscnn.load(proto)
     for batch in (1, 3):
-        x = values(batch, 8, 12, 8)
+        x = values(batch, *shape)
         np.testing.assert_allclose(net(x), reference(proto, {"x": x})[0], atol=2e-6)
 
 
@@ -121,6 +139,46 @@ def test_merged(name: str) -> None:
     check(together(*MERGED[name], batch="n"), {"x": (1, 3, 4, 5)}, {"x": (3, 3, 4, 5)}, fixed=True)
 
 
+SECOND: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "axes apart": (
+        [node("Reshape", ["t", "a"], ["u"]), node("Softmax", ["u"], ["v"], axis=2), node("Reshape", ["v", "b"], ["r"])],
+        {"a": np.int64([3, -1, 4, 5]), "b": np.int64([3, -1, 20])},
+    ),
+    "an axis in front": (
+        [node("Unsqueeze", ["t", "a"], ["u"]), node("Relu", ["u"], ["v"]), node("Squeeze", ["v", "a"], ["r"])],
+        {"a": np.int64([0])},
+    ),
+    "rows of all images": (
+        [node("Mul", ["batch", "three"], ["n"]), node("Concat", ["n", "twenty"], ["c"], axis=0),
+         node("Reshape", ["t", "c"], ["u"]), node("Gemm", ["u", "w", "row"], ["v"]),
+         node("Reshape", ["v", "b"], ["r"])],
+        {"three": np.int64([3]), "twenty": np.int64([20]), "w": values(20, 20), "row": values(20),
+         "b": np.int64([3, -1, 20])},
+    ),
+    "axes added and removed": (
+        [node("Unsqueeze", ["t", "a"], ["u"]), node("Transpose", ["u"], ["v"], perm=[2, 1, 3, 0, 4]),
+         node("Squeeze", ["v", "b"], ["w"]), node("Transpose", ["w"], ["r"], perm=[1, 0, 2])],
+        {"a": np.int64([0, -2]), "b": np.int64([-2, 2])},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second(name: str) -> None:
+    """Reshapes of a tensor with the batch as the second axis, whose size is that of the input."""
+    nodes, arrays = SECOND[name]
+    ends = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), *nodes, node("Transpose", ["r"], ["y"], perm=[1, 0, 2])]
+    shapes = {key: arrays[key] for key in arrays if key in "ab" and arrays[key].size > 2}
+    arrays = {key: array for key, array in arrays.items() if key not in shapes}
+    for key, target in shapes.items():  # with the batch's size in the place of -1
+        ends.insert(0, node("Concat", [f"{key} first", "batch", f"{key} last"], [key], axis=0))
+        arrays = arrays | {f"{key} first": target[:1], f"{key} last": target[2:]}
+    ends.insert(0, node("Shape", ["x"], ["batch"], end=1))
+    check(
+        model(ends, {"x": ("n", 3, 20)}, ["y"], 17, **arrays), {"x": (1, 3, 20)}, {"x": (4, 3, 20)}, fixed=bool(shapes)
+    )
+
+
 # Operators behind a Transpose that puts the batch to another place.
 TURNED: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "sum with a constant": ([node("Add", ["t", "c"], ["r"])], {"c": values(4, 1, 5, 1)}),
@@ -173,7 +231,7 @@ def test_outputs_have_the_batch_first() -> None:
 
 
 def test_class_token() -> None:
-    """A constant that is repeated for each image, by the shape that torch.onnx.export writes for `expand(n, -1, -1)`."""
+    """A constant that is repeated for each image, by the shape that torch.onnx writes for `expand(n, -1, -1)`."""
     nodes = [
         node("Shape", ["x"], ["whole"], end=1),
         node("Concat", ["whole", "kept"], ["given"], axis=0),

@@ -7,6 +7,7 @@ They are the operators of tensors with the batch first, with other axes and shap
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -78,8 +79,9 @@ def transposed(call: Call, x: Tensor, order: list[int]) -> Value:
     return Moved(y, order.index(0), False)
 
 
-def _normal(tensor: Tensor, place: int, is_merged: bool) -> Value:
-    return Moved(tensor, place, is_merged) if place or is_merged else tensor
+def _like(x: Moved, tensor: Tensor, place: int) -> Value:
+    """Return a result whose batch is taken together with the same axis, if any, as that of `x`."""
+    return replace(x, tensor=tensor, place=place) if place or x.merged else tensor
 
 
 class _Lifted:
@@ -94,7 +96,8 @@ class _Lifted:
             if isinstance(value, Tensor):
                 raise UnmappedError("tensors with the batch at different places")
         for value in found:
-            if (value.place, value.merged, value.images) != (first.place, first.merged, first.images):
+            kinds = [(x.place, x.merged, x.behind, x.images) for x in (value, first)]
+            if kinds[0] != kinds[1]:
                 raise UnmappedError("tensors with the batch at different places")
 
     def axis(self, axis: int, rank: int | None = None) -> int:
@@ -141,7 +144,7 @@ class _Lifted:
         if isinstance(result, list):
             return [self.back(each, place) for each in result]
         assert isinstance(result, Tensor)
-        return _normal(result, self.first.place if place is None else place, self.first.merged)
+        return _like(self.first, result, self.first.place if place is None else place)
 
 
 def apply(call: Call) -> Any:
@@ -154,8 +157,14 @@ def apply(call: Call) -> Any:
         own = own[lifted.front :]
         return call.shape_slice([*own[: first.place], batch, *own[first.place :]])
     values = [value.tensor if isinstance(value, Moved) else value for value in call.values]
-    if operator in POINTWISE or (operator == "MatMul" and lifted.first.place < lifted.rank - 2):
-        values = [lifted.constant(settled(v, call.builder.fix)) if isinstance(v, np.ndarray) else v for v in values]
+    rows = 1 if len(values) > 1 and isinstance(values[1], np.ndarray) and values[1].ndim == 2 else 2
+    if operator in POINTWISE or (operator == "MatMul" and lifted.first.place < lifted.rank - rows):
+        values = [
+            lifted.constant(settled(v, call.builder.fix))
+            if isinstance(v, np.ndarray) and (operator != "MatMul" or v.ndim > 2)
+            else v
+            for v in values
+        ]
         if operator != "Clip" and operator in POINTWISE:
             ranks = {v.rank for v in values if isinstance(v, Tensor)}
             if len(ranks) > 1:
@@ -165,12 +174,19 @@ def apply(call: Call) -> Any:
         raise UnmappedError("constants beside tensors whose batch is at another place")
     if not isinstance(first, Moved):
         raise UnmappedError("a constant beside a tensor whose batch is at another place")
-    if operator == "Reshape" and first.place == 0:
-        target = call.value(1)
-        if isinstance(target, np.ndarray):
-            if not call.integer("allowzero", 0) and any(not isinstance(i, Extent) and i == 0 for i in target.ravel()):
-                raise UnmappedError("a shape with extents of a tensor whose batch is taken together with other axes")
+    if operator == "Reshape" and isinstance(call.value(1), np.ndarray):
+        target = values[1]
+        if not call.integer("allowzero", 0) and any(not isinstance(i, Extent) and i == 0 for i in target.ravel()):
+            raise UnmappedError("a shape with extents of a tensor whose batch is taken together with other axes")
+        if first.place == 0 and not first.behind:
             return lifted.run(operator, values)
+        return _reshaped(call, first, list(target.ravel()))
+    if operator == "Gemm" and first.rank == 2 and first.place == 0:
+        return _linear(call, lifted)
+    if operator in ("Squeeze", "Unsqueeze"):
+        axes = call.numbers(1, "axes", "axes")
+        if axes is not None:
+            return (_unsqueezed if operator == "Unsqueeze" else _squeezed)(call, lifted, first, axes)
     if operator == "Transpose":
         return _permuted(call, first, call.integers("perm", list(range(first.rank))[::-1]))
     if operator == "Expand" and isinstance(values[1], np.ndarray):
@@ -203,4 +219,66 @@ def _permuted(call: Call, x: Moved, order: list[int]) -> Value:
     y = x.tensor
     if inner != sorted(inner):
         y = shape.permute(call.builder, y, [*range(front), *inner])
-    return _normal(y, order.index(x.place), x.merged)
+    return _like(x, y, order.index(x.place))
+
+
+def _numbers(call: Call, items: list[Any], size: int) -> list[int]:
+    """Return the extents of a shape behind the batch, of which one may be inferred."""
+    if any(isinstance(item, Extent) and item.value is None for item in items):
+        raise UnmappedError("the batch taken together with other axes")
+    found = [int(item) for item in settled(extents(items), call.builder.fix)]
+    known = math.prod(n for n in found if n != -1)
+    if found.count(-1) > 1 or known < 1 or (size % known if -1 in found else size != known):
+        raise InvalidModelError(f"{call.name} (Reshape): {size} values of an image as {found}.")
+    return [size // known if n == -1 else n for n in found]
+
+
+def _reshaped(call: Call, x: Moved, items: list[Any]) -> Value:
+    """Return a Reshape of a tensor (a, batch, ...), or (a * batch, ...) of one: the first axis stays."""
+    refused = UnmappedError("the axis of the batch taken together with others, or apart")
+    is_second = x.place == 1 and not x.merged
+    if not (is_second or (x.place == 0 and x.behind)) or len(items) < 2:
+        raise refused
+    b, t, count = call.builder, x.tensor, x.tensor.shape[0]
+    b.fix_unless_constant(t)
+    parts = _multiple(items[1])
+    if parts:
+        inside = _numbers(call, [items[0], parts, *items[2:]], t.size)
+        if inside[0] != count:
+            raise refused
+        if parts == 1:
+            return Moved(shape.reshape(b, t, [count, *inside[2:]]), 1, False)
+        if not is_second:
+            raise refused
+        y = shape.reshape(b, t, inside)
+        return Moved(shape.permute(b, y, [0, 2, 1, *range(3, len(inside) + 1)]), 1, True)
+    if _multiple(items[0]) != count:
+        raise refused
+    return Moved(shape.reshape(b, t, _numbers(call, [count, *items[1:]], t.size)), 0, True, True)
+
+
+def _linear(call: Call, lifted: _Lifted) -> Value:
+    """Return a Gemm with constant weights of tensors that have another axis behind the batch here."""
+    weight, bias = call.weights(1, "weights"), call.array(2, "a bias", None)
+    if call.integer("transA", 0) or call.real("alpha", 1.0) != 1 or call.real("beta", 1.0) != 1 or weight.ndim != 2:
+        raise UnmappedError("a product whose batch is taken together with other axes, with alpha, beta or transA")
+    y = lifted.run("MatMul", [lifted.first.tensor, weight.T if call.integer("transB", 0) else weight])
+    return lifted.back(y if bias is None else lifted.run("Add", [y, lifted.constant(bias)]))
+
+
+def _unsqueezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Value:
+    rank = x.rank + len(axes)
+    places = sorted(axis % rank for axis in axes)
+    place = [axis for axis in range(rank) if axis not in places][x.place]
+    y = x.tensor
+    for axis in places:
+        y = shape.unsqueeze(call.builder, y, axis + lifted.front - (axis > place))
+    return _like(x, y, place)
+
+
+def _squeezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Value:
+    places = sorted(lifted.axis(axis) for axis in axes)
+    if any(x.tensor.shape[axis - 1] != 1 for axis in places):
+        raise InvalidModelError(f"{call.name}: axes {axes} are not all 1.")
+    place = x.place - sum(axis % x.rank < x.place for axis in axes)
+    return _like(x, shape.squeeze(call.builder, x.tensor, places), place)

@@ -54,11 +54,14 @@ class Moved:
         The batch first; if `merged`, followed by the axis that the model takes together with it.
     place : int
         Axis of the batch in the model.
+    behind : bool
+        Whether the axis that is taken together with the batch is in front of it: the batch varies faster.
     """
 
     tensor: Tensor
     place: int
     merged: bool
+    behind: bool = False
 
     @property
     def rank(self) -> int:
