@@ -62,7 +62,7 @@ LIMITS = {
     "Mul": ARITHMETIC,
     "Pad": "constant, reflect, edge and wrap; constant pads, none along the batch",
     "Pow": ARITHMETIC,
-    "Reshape": "the batch is the first axis or [taken together](#operators) with the next one; a shape that is constant or computed from shapes",
+    "Reshape": "the batch first, alone or with the next axis; a shape that is constant or computed from shapes",
     "RMSNormalization": "constant scale",
     "Resize": "nearest, linear and cubic, rows and columns; no antialias for smaller results, no cropping",
     "Shape": "known at import",

@@ -225,6 +225,20 @@ def test_numbers_stay_bytes(form: str, tmp_path: Path) -> None:
     assert "MetalFunction" not in kinds
 
 
+@pytest.mark.parametrize("scale", [0.25, 0.03, 0.0171])
+@pytest.mark.parametrize("zero", [np.uint8(120), np.uint8(121), np.int8(-3), np.uint16(40001)])
+def test_middle_between_numbers(scale: float, zero: Any) -> None:
+    """Numbers that an operator reads are those of the definition, also where values are in the middle of two."""
+    x = ((np.arange(-60, 60) + 0.5) * np.float32(scale)).astype(np.float32).reshape(1, 120)
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT),
+    ]
+    for each, zeros in ((np.float32(scale), zero), (np.full(120, scale, np.float32), np.full(120, zero))):
+        proto = model(nodes, {"x": x.shape}, ["y"], 21, scale=each, zero=zeros)
+        np.testing.assert_array_equal(mpscnn.load(proto)(x), session(proto).run(None, {"x": x})[0])
+
+
 # ---- constants
 
 

@@ -72,6 +72,7 @@ BINARY = {
     "copysign": "copysign(a, b)",
     "heaviside": "select(truth(a > 0.0f), b, a == 0.0f)",
     "hardshrink": "select(float4(0.0f), a, abs(a) > b)",
+    "divide": "a / b",
 }
 
 

@@ -44,7 +44,8 @@ def quantize(builder: Builder, x: Tensor, scale: NDArray[Any], zero: NDArray[Any
     If they may be an image of uint8, the graph has that too, and drops whichever nothing reads. Scale and zero are one
     number each, or broadcast with x.
     """
-    y = elementwise.of_several(builder, arithmetic.divide, x, scale) if (scale != 1).any() else x
+    # A product with the reciprocal would round values in the middle between two numbers either way.
+    y = elementwise.binary(builder, x, scale, "divide") if (scale != 1).any() else x
     y = elementwise.unary(builder, y, "round")
     y = elementwise.of_several(builder, arithmetic.add, y, zero) if zero.any() else y
     y = arithmetic.clamp(builder, y, float(limits[0]), float(limits[1]))
