@@ -39,7 +39,7 @@ def _dynamic_quantize_linear(call: Call) -> list[Any]:
 
 def _less_zero(call: Call, index: int, zero_index: int, axis: int | None) -> Tensor | NDArray[Any]:
     """Return the numbers of an input less their zero point, one or, for constants, one for each place along `axis`."""
-    numbers, zero = call.value(index), call.value(zero_index)
+    numbers, zero = call.any_value(index), call.any_value(zero_index)
     if isinstance(numbers, Tensor):
         if isinstance(zero, Alone):
             own = zero.as_operand(call.builder, numbers.rank)
@@ -96,8 +96,8 @@ def _matmul_integer(call: Call) -> Value:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         largest = float(a.shape[-1] if a.shape else 1) * DIFFERENCE**2
     else:
-        constant, axis = (b, -2 if b.ndim > 1 else -1) if isinstance(a, Tensor) else (a, -1)
-        assert not isinstance(constant, Tensor)
+        constant: Any = b if isinstance(a, Tensor) else a
+        axis = -2 if isinstance(a, Tensor) and constant.ndim > 1 else -1
         largest = float(np.abs(constant).sum(axis, dtype=np.float64).max(initial=0)) * DIFFERENCE
     y = OPERATORS["MatMul"](call.of_floats("MatMul", [a, b]))
     assert isinstance(y, Tensor)
@@ -118,25 +118,24 @@ def apply(call: Call) -> Any:
     if call.operator == "DequantizeLinear":
         return _dequantized(call)
     if call.operator in ("ConvInteger", "MatMulInteger"):
-        if any(isinstance(call.value(i), Alone) for i in (0, 1)):
+        if any(isinstance(call.any_value(i), Alone) for i in (0, 1)):
             raise UnmappedError("a value that is computed of all values of a tensor")
         return OPERATORS[call.operator](call)
-    ranks = [value.rank for value in call.values if isinstance(value, Tensor)]
+    values: list[Any] = list(call.values)
+    ranks = [value.rank for value in values if isinstance(value, Tensor)]
     stays = not ranks  # with constants alone
     if stays:
-        ranks = [1 + (value.rank if isinstance(value, Alone) else np.ndim(value)) for value in call.values]
-    operands = [
-        value.as_operand(call.builder, max(ranks)) if isinstance(value, Alone) else value for value in call.values
-    ]
+        ranks = [1 + (value.rank if isinstance(value, Alone) else np.ndim(value)) for value in values]
+    operands = [value.as_operand(call.builder, max(ranks)) if isinstance(value, Alone) else value for value in values]
     result = OPERATORS[call.operator](call.of_floats(call.operator, operands))
     return Alone(result) if stays and isinstance(result, Tensor) else result
 
 
 def _dequantized(call: Call) -> Value:
     x = call.tensor()
-    parts = []
+    parts: list[Any] = []
     for index in (1, 2):
-        value = call.value(index)
+        value = call.any_value(index)
         if isinstance(value, Alone):
             parts.append(value.as_operand(call.builder, x.rank))
         elif isinstance(value, Tensor) or value is None or value.size != 1:

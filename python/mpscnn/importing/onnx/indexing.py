@@ -25,7 +25,8 @@ def _alike(call: Call, array: NDArray[Any], what: str) -> NDArray[Any]:
         raise UnmappedError(f"{what} of shape {array.shape} with a batch of {call.batch or 'any size'}")
     if not (array == array[:1]).all():
         raise UnmappedError(f"{what} of their own for each image of the batch")
-    return array[0]
+    first: NDArray[Any] = array[0]
+    return first
 
 
 def _whole(array: NDArray[Any]) -> NDArray[np.int64]:

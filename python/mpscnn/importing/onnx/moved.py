@@ -18,7 +18,7 @@ from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import shape
 from .extent import BATCH, Extent, extents, settled
-from .node import Call, Moved, Value
+from .node import Call, Moved
 from .table import OPERATORS
 
 # Operators of each value, and of several that broadcast.
@@ -43,7 +43,7 @@ def _multiple(item: Any) -> int:
     return int(ratio) if isinstance(ratio, Fraction) and ratio.denominator == 1 else 0
 
 
-def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Moved | None:
+def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Any:
     """Return the result of a Reshape that takes the batch together with other axes; None if it does not."""
     items = list(target.ravel())
     if len(items) < 2:
@@ -53,7 +53,7 @@ def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Moved | None:
         return None
     if any(isinstance(item, Extent) and item.value is None for item in rest):
         return None
-    own = [BATCH, *x.shape]
+    own: list[Any] = [BATCH, *x.shape]
     zeros = bool(call.integer("allowzero", 0))
     numbers = [
         int(own[i] if not zeros and item == 0 and i < len(own) else item)
@@ -72,14 +72,14 @@ def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Moved | None:
     return Moved(shape.reshape(call.builder, x, [count, *numbers]), 0, True)
 
 
-def transposed(call: Call, x: Tensor, order: list[int]) -> Value:
+def transposed(call: Call, x: Tensor, order: list[int]) -> Any:
     """Return a Transpose that moves the batch."""
     inner = [axis for axis in order if axis]
     y = x if inner == sorted(inner) else shape.permute(call.builder, x, [0, *inner])
     return Moved(y, order.index(0), False)
 
 
-def _like(x: Moved, tensor: Tensor, place: int) -> Value:
+def _like(x: Moved, tensor: Tensor, place: int) -> Any:
     """Return a result whose batch is taken together with the same axis, if any, as that of `x`."""
     return replace(x, tensor=tensor, place=place) if place or x.merged else tensor
 
@@ -88,11 +88,12 @@ class _Lifted:
     """Places of the model's axes in the tensors with the batch first."""
 
     def __init__(self, call: Call) -> None:
-        found = [value for value in call.values if isinstance(value, Moved)]
+        values: list[Any] = list(call.values)
+        found: list[Moved] = [value for value in values if isinstance(value, Moved)]
         first = found[0]
         self.call, self.first, self.rank = call, first, first.rank
         self.front = 1 + first.merged
-        for value in call.values:
+        for value in values:
             if isinstance(value, Tensor):
                 raise UnmappedError("tensors with the batch at different places")
         for value in found:
@@ -149,14 +150,15 @@ class _Lifted:
 
 def apply(call: Call) -> Any:
     """Return the result of an operator some of whose inputs are `Moved`."""
-    lifted, operator, first = _Lifted(call), call.operator, call.value(0)
+    lifted, operator, first = _Lifted(call), call.operator, call.any_value(0)
+    given: list[Any] = list(call.values)
     if operator == "Shape":
         assert isinstance(first, Moved)
         own = list(call.shape_of(first.tensor))
         batch = BATCH * first.images if first.merged else BATCH
         own = own[lifted.front :]
         return call.shape_slice([*own[: first.place], batch, *own[first.place :]])
-    values = [value.tensor if isinstance(value, Moved) else value for value in call.values]
+    values = [value.tensor if isinstance(value, Moved) else value for value in given]
     rows = 1 if len(values) > 1 and isinstance(values[1], np.ndarray) and values[1].ndim == 2 else 2
     if operator in POINTWISE or (operator == "MatMul" and lifted.first.place < lifted.rank - rows):
         values = [
@@ -174,8 +176,8 @@ def apply(call: Call) -> Any:
         raise UnmappedError("constants beside tensors whose batch is at another place")
     if not isinstance(first, Moved):
         raise UnmappedError("a constant beside a tensor whose batch is at another place")
-    if operator == "Reshape" and isinstance(call.value(1), np.ndarray):
-        target = values[1]
+    if operator == "Reshape" and isinstance(given[1], np.ndarray):
+        target: Any = values[1]
         if not call.integer("allowzero", 0) and any(not isinstance(i, Extent) and i == 0 for i in target.ravel()):
             raise UnmappedError("a shape with extents of a tensor whose batch is taken together with other axes")
         if first.place == 0 and not first.behind:
@@ -211,7 +213,7 @@ def apply(call: Call) -> Any:
     raise UnmappedError("a tensor whose batch is not the first axis, or taken together with other axes")
 
 
-def _permuted(call: Call, x: Moved, order: list[int]) -> Value:
+def _permuted(call: Call, x: Moved, order: list[int]) -> Any:
     if sorted(order) != list(range(x.rank)):
         raise InvalidModelError(f"{call.name} (Transpose): perm {order} of {x.rank} axes.")
     front = 1 + x.merged
@@ -233,7 +235,7 @@ def _numbers(call: Call, items: list[Any], size: int) -> list[int]:
     return [size // known if n == -1 else n for n in found]
 
 
-def _reshaped(call: Call, x: Moved, items: list[Any]) -> Value:
+def _reshaped(call: Call, x: Moved, items: list[Any]) -> Any:
     """Return a Reshape of a tensor (a, batch, ...), or (a * batch, ...) of one: the first axis stays."""
     refused = UnmappedError("the axis of the batch taken together with others, or apart")
     is_second = x.place == 1 and not x.merged
@@ -257,7 +259,7 @@ def _reshaped(call: Call, x: Moved, items: list[Any]) -> Value:
     return Moved(shape.reshape(b, t, _numbers(call, [count, *items[1:]], t.size)), 0, True, True)
 
 
-def _linear(call: Call, lifted: _Lifted) -> Value:
+def _linear(call: Call, lifted: _Lifted) -> Any:
     """Return a Gemm with constant weights of tensors that have another axis behind the batch here."""
     weight, bias = call.weights(1, "weights"), call.array(2, "a bias", None)
     if call.integer("transA", 0) or call.real("alpha", 1.0) != 1 or call.real("beta", 1.0) != 1 or weight.ndim != 2:
@@ -266,7 +268,7 @@ def _linear(call: Call, lifted: _Lifted) -> Value:
     return lifted.back(y if bias is None else lifted.run("Add", [y, lifted.constant(bias)]))
 
 
-def _unsqueezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Value:
+def _unsqueezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Any:
     rank = x.rank + len(axes)
     places = sorted(axis % rank for axis in axes)
     place = [axis for axis in range(rank) if axis not in places][x.place]
@@ -276,7 +278,7 @@ def _unsqueezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Value
     return _like(x, y, place)
 
 
-def _squeezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Value:
+def _squeezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Any:
     places = sorted(lifted.axis(axis) for axis in axes)
     if any(x.tensor.shape[axis - 1] != 1 for axis in places):
         raise InvalidModelError(f"{call.name}: axes {axes} are not all 1.")

@@ -20,7 +20,7 @@ from .reading import Source, array_of
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-Value: TypeAlias = "Tensor | NDArray[Any] | Alone | Moved"
+Value: TypeAlias = "Tensor | NDArray[Any]"
 
 _REQUIRED: Any = object()
 
@@ -185,6 +185,10 @@ class Call:
         return None if attribute is None else array_of(attribute.t, self.source)
 
     # ---- inputs
+
+    def any_value(self, index: int) -> Any:
+        """Return an input, also one that is Alone or Moved; None: omitted."""
+        return self.value(index)
 
     def value(self, index: int) -> Value | None:
         """Return an input; None: omitted."""

@@ -64,7 +64,7 @@ def in_groups(x: Tensor, groups: int) -> bool:
 
 
 @operator("Reshape")
-def _reshape(call: Call) -> Value:
+def _reshape(call: Call) -> Any:
     x = call.tensor()
     target = call.value(1)
     if target is None or isinstance(target, Tensor):
@@ -116,7 +116,7 @@ def _unsqueeze(call: Call) -> Value:
 
 
 @operator("Transpose")
-def _transpose(call: Call) -> Value:
+def _transpose(call: Call) -> Any:
     x = call.tensor()
     order = call.integers("perm", list(range(x.rank))[::-1])
     if order and order[0] != 0 and sorted(order) == list(range(x.rank)):

@@ -237,7 +237,7 @@ class Walk:
     def _output(self, name: str) -> None:
         if name in self.failed:
             return
-        value = self.values.get(name)
+        value: Any = self.values.get(name)
         if value is None and name in self._initializers:
             value = np.empty(0)
         if value is None:
@@ -321,13 +321,13 @@ class Walk:
     ) -> list[Value]:
         if operator != node.op_type and operator not in OPERATORS:
             raise UnmappedError(f'an operator of the domain "{node.domain}"')
-        values = [self._value(i) if i else None for i in inputs]
+        values: list[Any] = [self._value(i) if i else None for i in inputs]
         if known is not None:
             source = values[0]
             if isinstance(source, Moved) and known != "lrn":
-                return [
-                    replace(source, tensor=activation.gelu(self.builder, source.tensor)) if known == "gelu" else source
-                ]
+                tensor = activation.gelu(self.builder, source.tensor) if known == "gelu" else source.tensor
+                same: Any = replace(source, tensor=tensor)
+                return [same]
             if not isinstance(source, Tensor):
                 raise UnmappedError("an activation function of constants")
             if known == "lrn":

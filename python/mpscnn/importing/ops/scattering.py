@@ -31,8 +31,8 @@ COMBINED: dict[str, Callable[..., Tensor]] = {
 def _rows(builder: Builder, x: Any, like: Tensor, count: int) -> Tensor:
     """Return a tensor, or constants without the batch, as `count` rows: an image with a pixel for each of them."""
     if not isinstance(x, Tensor):
-        image = np.asarray(x, np.float32).reshape(1, count, -1)
-        return replace(general.constant(builder, like, image), axes="NHWC", flat=None)
+        table = np.asarray(x, np.float32).reshape(1, count, -1)
+        return replace(general.constant(builder, like, table), axes="NHWC", flat=None)
     builder.fix_unless_constant(x)
     image = (1, count, x.size // count)
     general.check_image(image)
