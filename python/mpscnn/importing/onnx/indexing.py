@@ -18,6 +18,8 @@ from ..ops import scattering
 from .node import Call, Value
 from .table import operator
 
+INDEX_LIMIT = 1 << 26  # max numbers of computed tables
+
 
 def _alike(call: Call, array: NDArray[Any], what: str) -> NDArray[Any]:
     """Return the part of a constant for one image; it has an axis for the images, which are as many as the batch."""
@@ -144,5 +146,7 @@ def _scatter_elements(call: Call) -> Value:
     axes = len(extents)
     while axes > place + 1 and indices.shape[-1] == extents[axes - 1] and (indices == indices[..., :1]).all():
         indices, axes = indices[..., 0], axes - 1
+    if indices.size * axes > INDEX_LIMIT:
+        raise UnmappedError(f"{indices.size * axes} indices, more than the maximum ({INDEX_LIMIT})")
     found = np.stack([indices if i == place else own for i, own in enumerate(np.indices(indices.shape))], -1)
     return scattering.put(call.builder, x, _places(found, extents[:axes]), updates, extents, axes, _kind(call))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .node import Call
 
 SIZE_LIMIT = 1 << 26  # max values of a computed array
+SYMBOLS_LIMIT = 1 << 12  # max values that are compared one by one
 
 
 def _checked(shape: Iterable[int]) -> tuple[int, ...]:
@@ -83,6 +84,8 @@ def _equal(call: Call, arrays: list[Any]) -> list[Any]:
         return _settled(np.equal)(call, arrays)
     _together(arrays)
     a, b = np.broadcast_arrays(*arrays)
+    if a.size > SYMBOLS_LIMIT:
+        raise UnmappedError(f"{a.size} values compared with sizes, more than the maximum ({SYMBOLS_LIMIT})")
     found = np.empty(a.size, bool)
     for i, pair in enumerate(zip(a.ravel(), b.ravel(), strict=True)):
         of_batch = [isinstance(v, Extent) and v.of == ("", "N") and v.ratio > 0 for v in pair]
@@ -332,6 +335,7 @@ def _scatter(call: Call, arrays: list[Any]) -> list[Any]:
         axis = call.integer("axis", 0)
         if not -data.ndim <= axis < data.ndim or indices.ndim != data.ndim:
             raise InvalidModelError(f"axis {axis} and indices of shape {indices.shape} for {data.ndim} axes.")
+        _checked((indices.size, indices.ndim))
         places = np.indices(indices.shape)
         places[axis] = indices
         at = _coordinates(np.moveaxis(places, 0, -1), data.shape)
