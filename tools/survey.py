@@ -332,6 +332,7 @@ def _kind(module: Any, x: Any) -> tuple[str, list[Any]]:
             name = function._schema.name.removeprefix("aten::")
             if name in ("bmm", "baddbmm") or "scaled_dot_product" in name:
                 seen["product"] += not any(id(value) in constant for value in args)
+            seen["product"] += "multi_head_attention" in name
             seen["convolution"] += name == "convolution"
             return function(*args, **(kwargs or {}))
 
