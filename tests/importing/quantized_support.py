@@ -19,6 +19,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from mpscnn.importing.onnx.quantization import MOVES
+from support import PROCESSOR
 
 
 class _Samples(CalibrationDataReader):
@@ -28,6 +29,9 @@ class _Samples(CalibrationDataReader):
     def get_next(self) -> dict[str, Any] | None:
         sample = next(self._left, None)
         return None if sample is None else {"x": sample}
+
+
+HAS_VNNI = not PROCESSOR.isdisjoint({"avx512_vnni", "avx_vnni"})
 
 
 def quantized(
@@ -51,6 +55,8 @@ def quantized(
                 per_channel=True,
                 activation_type=activation,
                 weight_type=QuantType.QInt8,
+                # Without VNNI, ONNX Runtime adds two products of a byte and a weight in 16 bits, which saturate.
+                reduce_range=not HAS_VNNI,
             )
     finally:
         logging.getLogger().setLevel(before)
