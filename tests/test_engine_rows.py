@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rows import engine_convolution, row_file
+from rows import ONLY_CPU, engine_convolution, row_file
 from support import ENGINE, PROCESSOR, only_openmps
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,7 +56,6 @@ KERNELS = {
     "engine_pooling": "pooling max_pool_gradient",
     "engine_reduction": "reduction softmax",
 }
-ONLY_CPU = {"engine_quantized"}  # plans of other engines have no such problems
 PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp
 # test_cuda_libraries.py runs each of their kernels.
 ALTERNATIVES = "conv_product conv_windows conv_stem conv_few_inputs conv_few_outputs"

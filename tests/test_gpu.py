@@ -19,13 +19,13 @@ import torch
 
 import mpscnn
 from architectures import ARCHITECTURES, build_small
-from rows import engine_convolution, row_file
+from rows import ONLY_CPU, engine_convolution, row_file
 from support import ENGINE, run_python
 from test_cuda_engine import STEPS
 
 TESTS = Path(__file__).parent
 FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
-FAMILIES = sorted(path.stem for path in (TESTS / "rows").glob("engine_*.py"))
+FAMILIES = sorted({path.stem for path in (TESTS / "rows").glob("engine_*.py")} - ONLY_CPU)
 ON_GPU = {"MPSCNN_ENGINE": "cuda", "MPSCNN_CUDA_FALLBACK": "0"}
 
 
