@@ -25,8 +25,8 @@ FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 # The lists in docs/engine.md.
 IMPLEMENTATIONS = {
-    "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors few_outputs winograd primitive"
-    " materialized apart depthwise_loop loop",
+    "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors few_outputs winograd"
+    " primitive materialized apart depthwise_loop loop",
     "convolve_transpose": "primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow winograd primitive patches",
     "convolve_gradient, weights": "taps in_place winograd primitive depthwise patches",
@@ -214,7 +214,7 @@ def check_one_implementation(name: str, tmp_path: Path, **environment: str) -> N
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_one_quantized_implementation(name: str, tmp_path: Path) -> None:
-    if name == "quantized_primitive" and "avx512_vnni" not in PROCESSOR:
+    if name in ("quantized_primitive", "quantized_materialized") and "avx512_vnni" not in PROCESSOR:
         pytest.skip("the processor does not multiply bytes")
     done = run(tmp_path / "rows", rows_of("engine_quantized"), MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]
