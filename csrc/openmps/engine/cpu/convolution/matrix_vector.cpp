@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fully connected layers of a few images, as classifiers and the gates of channels have: a matrix times a vector. Each
-// weight is read once, where it is. oneDNN's inner product has a copy of the weights and takes 1.5 to 5 times as long
+// weight is read once, where it is. oneDNN's inner product has a copy of the weights and takes 1.3 to 2 times as long
 // for small matrices. For AVX-512 and AVX2.
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
