@@ -248,11 +248,20 @@ def test_package_is_typed():
 
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitized build is slow on purpose")
-def test_import_takes_less_than_60_ms_after_numpy():
-    """Processor time of the importing thread: the clock includes other programs, and NumPy's threads spin."""
-    program = "import numpy, time; t = time.thread_time(); import mpscnn; print(time.thread_time() - t)"
-    times = [float(run(sys.executable, "-c", program).stdout) for _ in range(7)]
-    assert min(times) < 0.060, f"the fastest of 7 imports took {min(times) * 1e3:.0f} ms"
+def test_import_takes_less_than_that_of_numpy():
+    """Processor time of the importing thread: the clock includes other programs, and NumPy's threads spin. A ratio,
+    because processors, and those beside busy neighbours, differ by 2; it is 0.35 to 0.5.
+    """
+    program = """
+from time import thread_time
+begin = thread_time()
+import numpy
+middle = thread_time()
+import mpscnn
+print((thread_time() - middle) / (middle - begin))
+"""
+    ratios = [float(run(sys.executable, "-c", program).stdout) for _ in range(7)]
+    assert min(ratios) < 0.6, f"the fastest of 7 imports took {min(ratios):.2f} of the time of NumPy's"
 
 
 def test_import_reads_what_kernels_need_and_no_more():
