@@ -23,19 +23,8 @@ using i64 = std::int64_t;
 constexpr i64 kMinInputs = 16, kMaxOutputs = 4;
 constexpr i64 kGrain = 200 * 1000;  // min multiplications per thread
 
-namespace with_avx512 {
-using namespace cpu::avx512;
-#define MPSCNN_TARGET MPSCNN_AVX512
-#include "engine/cpu/convolution/few_outputs.inc"
-#undef MPSCNN_TARGET
-}  // namespace with_avx512
-
-namespace with_avx2 {
-using namespace cpu::avx2;
-#define MPSCNN_TARGET MPSCNN_AVX2
-#include "engine/cpu/convolution/few_outputs.inc"
-#undef MPSCNN_TARGET
-}  // namespace with_avx2
+#define MPSCNN_LOOPS "engine/cpu/convolution/few_outputs.inc"
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 }  // namespace openmps::cpu::few_outputs
 

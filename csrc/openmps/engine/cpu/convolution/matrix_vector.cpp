@@ -25,19 +25,8 @@ struct Product {
   i64 images, outputs, inputs;
 };
 
-namespace with_avx512 {
-using namespace cpu::avx512;
-#define MPSCNN_TARGET MPSCNN_AVX512
-#include "engine/cpu/convolution/matrix_vector.inc"
-#undef MPSCNN_TARGET
-}  // namespace with_avx512
-
-namespace with_avx2 {
-using namespace cpu::avx2;
-#define MPSCNN_TARGET MPSCNN_AVX2
-#include "engine/cpu/convolution/matrix_vector.inc"
-#undef MPSCNN_TARGET
-}  // namespace with_avx2
+#define MPSCNN_LOOPS "engine/cpu/convolution/matrix_vector.inc"
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 void multiply(const Product& product) {
   parallel_ranges(

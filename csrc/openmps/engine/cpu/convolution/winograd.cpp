@@ -18,25 +18,12 @@
 
 #if defined(__x86_64__)
 
-namespace openmps::cpu::winograd::with_avx512 {
-using namespace cpu::avx512;
-#define MPSCNN_TARGET MPSCNN_AVX512
-#include "engine/cpu/convolution/winograd_products.inc"
-//
-#include "engine/cpu/convolution/winograd_convolution.inc"
-#include "engine/cpu/convolution/winograd_weights.inc"
-#undef MPSCNN_TARGET
-}  // namespace openmps::cpu::winograd::with_avx512
+namespace openmps::cpu::winograd {
 
-namespace openmps::cpu::winograd::with_avx2 {
-using namespace cpu::avx2;
-#define MPSCNN_TARGET MPSCNN_AVX2
-#include "engine/cpu/convolution/winograd_products.inc"
-//
-#include "engine/cpu/convolution/winograd_convolution.inc"
-#include "engine/cpu/convolution/winograd_weights.inc"
-#undef MPSCNN_TARGET
-}  // namespace openmps::cpu::winograd::with_avx2
+#define MPSCNN_LOOPS "engine/cpu/convolution/winograd_loops.inc"
+#include "engine/cpu/pointwise/vector_copies.inc"
+
+}  // namespace openmps::cpu::winograd
 
 #endif
 

@@ -1,11 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of AVX-512, sixteen channels of float32 or bfloat16 in memory, and of AVX2, eight channels of float32; and
-// activations of them. Only for code that has_avx512() or has_avx2() guards. Code for both is in a file that is
-// included once in namespace avx512 and once in avx2, with MPSCNN_TARGET defined: an attribute cannot depend on a
-// template parameter.
+// activations of them. Only for code that has_avx512() or has_avx2() guards. Code for both is in a file that
+// vector_copies.inc includes once per instruction set.
 #pragma once
 
 #include <cstdint>
+
+namespace openmps::cpu::any_processor {
+
+/// Four floats, which every 64-bit processor has vectors for.
+using Vector = float __attribute__((vector_size(16)));
+constexpr std::int64_t kLanes = 4;
+
+inline Vector constant(float value) { return Vector{value, value, value, value}; }
+inline Vector load_all(const float* from) {
+  using Anywhere = float __attribute__((vector_size(16), aligned(4), may_alias));
+  return *reinterpret_cast<const Anywhere*>(from);
+}
+inline void store_all(float* to, Vector value) {
+  using Anywhere = float __attribute__((vector_size(16), aligned(4), may_alias));
+  *reinterpret_cast<Anywhere*>(to) = value;
+}
+/// Add a vector to the doubles `to`.
+inline void add_to(double* to, Vector value) {
+  for (int i = 0; i < kLanes; ++i) to[i] += double{value[i]};
+}
+
+using Doubles = double __attribute__((vector_size(16)));
+constexpr std::int64_t kDoubles = 2;
+
+inline Doubles doubles(double value) { return Doubles{value, value}; }
+inline Doubles load_doubles(const double* from) { return Doubles{from[0], from[1]}; }
+inline Doubles load_doubles(const float* from) { return Doubles{double{from[0]}, double{from[1]}}; }
+inline void store_doubles(double* to, Doubles value) { to[0] = value[0], to[1] = value[1]; }
+inline void store_floats(float* to, Doubles value) {
+  to[0] = static_cast<float>(value[0]), to[1] = static_cast<float>(value[1]);
+}
+
+}  // namespace openmps::cpu::any_processor
 
 #if defined(__x86_64__)
 
@@ -191,11 +223,18 @@ MPSCNN_AVX512 inline Vector constant(float value) { return _mm512_set1_ps(value)
 MPSCNN_AVX512 inline Vector load_all(const float* from) { return _mm512_loadu_ps(from); }
 MPSCNN_AVX512 inline void store_all(float* to, Vector value) { _mm512_storeu_ps(to, value); }
 MPSCNN_AVX512 inline float sum_of(Vector value) { return _mm512_reduce_add_ps(value); }
+MPSCNN_AVX512 inline void add_to(double* to, Vector value) {
+  _mm512_storeu_pd(to, _mm512_loadu_pd(to) + _mm512_cvtps_pd(_mm512_castps512_ps256(value)));
+  _mm512_storeu_pd(to + 8, _mm512_loadu_pd(to + 8) + _mm512_cvtps_pd(_mm512_extractf32x8_ps(value, 1)));
+}
 
 using Doubles = __m512d;
 constexpr std::int64_t kDoubles = 8;
 
 MPSCNN_AVX512 inline Doubles doubles(double value) { return _mm512_set1_pd(value); }
+MPSCNN_AVX512 inline Doubles load_doubles(const double* from) { return _mm512_loadu_pd(from); }
+MPSCNN_AVX512 inline Doubles load_doubles(const float* from) { return _mm512_cvtps_pd(_mm256_loadu_ps(from)); }
+MPSCNN_AVX512 inline void store_doubles(double* to, Doubles value) { _mm512_storeu_pd(to, value); }
 /// Return the first `left` floats, `stride` apart, and zeros, as doubles.
 MPSCNN_AVX512 inline Doubles load_doubles(const float* from, std::int64_t stride, std::int64_t left) {
   const auto lanes = static_cast<__mmask8>(left >= kDoubles ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
@@ -224,11 +263,18 @@ MPSCNN_AVX2 inline float sum_of(Vector value) {
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
   return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
+MPSCNN_AVX2 inline void add_to(double* to, Vector value) {
+  _mm256_storeu_pd(to, _mm256_loadu_pd(to) + _mm256_cvtps_pd(_mm256_castps256_ps128(value)));
+  _mm256_storeu_pd(to + 4, _mm256_loadu_pd(to + 4) + _mm256_cvtps_pd(_mm256_extractf128_ps(value, 1)));
+}
 
 using Doubles = __m256d;
 constexpr std::int64_t kDoubles = 4;
 
 MPSCNN_AVX2 inline Doubles doubles(double value) { return _mm256_set1_pd(value); }
+MPSCNN_AVX2 inline Doubles load_doubles(const double* from) { return _mm256_loadu_pd(from); }
+MPSCNN_AVX2 inline Doubles load_doubles(const float* from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
+MPSCNN_AVX2 inline void store_doubles(double* to, Doubles value) { _mm256_storeu_pd(to, value); }
 MPSCNN_AVX2 inline Doubles load_doubles(const float* from, std::int64_t stride, std::int64_t left) {
   if (left >= kDoubles && stride == 1) return _mm256_cvtps_pd(_mm_loadu_ps(from));
   if (left >= kDoubles) return _mm256_setr_pd(from[0], from[stride], from[2 * stride], from[3 * stride]);
