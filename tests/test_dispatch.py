@@ -222,6 +222,6 @@ def test_the_trace_says_what_was_computed() -> None:
     described = r" +PoolProblem src=a 1x4x4x8 float32 dst=b 1x\dx\dx8 float32 type=0 window=\{kernel_h=2 kernel_w=2 .*$"
     assert re.search("^mpscnn dispatch:" + described, done.stderr, re.MULTILINE)
     assert re.search("^mpscnn steps:" + described, done.stderr, re.MULTILINE)
-    assert "mpscnn dispatch: pool: pool_wide_blocks declines: no averages\nmpscnn dispatch: pool: pool_blocks\n" in (
+    assert "mpscnn dispatch: pool: pool_bytes declines: not unorm8\nmpscnn dispatch: pool: pool_blocks\n" in (
         done.stderr
     )

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
@@ -15,11 +16,11 @@
 namespace openmps::cpu {
 namespace {
 
+using i64 = std::int64_t;
+
 constexpr std::int64_t kGrain = 64 * 1024;  // min taps per thread
-constexpr std::int64_t kBlock = 32;         // channels whose results stay in registers
-constexpr std::int64_t kHalfBlock = kBlock / 2;
-// Min columns and channels of a window for which longer runs of memory pay.
-constexpr std::int64_t kManyColumns = 6, kWideBlock = 64;
+constexpr std::int64_t kBlock = 32;         // min channels per range
+constexpr std::size_t kManyColumns = 6;
 
 /// Return the number of taps within the source grown by `grown` pixels on both sides.
 std::int64_t taps_within(std::int64_t start, std::int64_t kernel, std::int64_t dilation, std::int64_t size,
@@ -27,243 +28,116 @@ std::int64_t taps_within(std::int64_t start, std::int64_t kernel, std::int64_t d
   return span_of(start + grown, kernel, dilation, size + 2 * grown).count;
 }
 
-/// Sixteen floats, in as many registers as the instruction set needs.
-typedef float Floats __attribute__((vector_size(64)));
-typedef std::int32_t Flags __attribute__((vector_size(64)));
-typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
+/// A row of windows. rows[j] + columns[i] is a pixel of window v, for begins[v] <= i < begins[v + 1].
+struct PoolRow {
+  const float* const* rows;
+  const float* row_times;  ///< how often each row counts; norms
+  i64 row_count;
+  const i64* columns;
+  const float* column_times;
+  const std::size_t* begins;
+  const float* numbers;  ///< of each window; max: the start, average: the divisor
+  i64 windows, channels;
+  float* result;
+  i64 result_step;
+};
 
-#define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
-#define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
+#define MPSCNN_LOOPS "engine/cpu/pooling/pool_row.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
-/// Max of one window: rows[j] + columns[i] is a pixel. NaN stays NaN; it is tested separately, because a comparison
-/// that propagates NaN is not a single instruction.
-MPSCNN_CLONES void max_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
-                          std::int64_t column_count, float initial, float* result, std::int64_t channels) {
-  std::int64_t c = 0;
-  for (; c + kBlock <= channels; c += kBlock) {
-    Floats a = initial - Floats{}, b = a;
-    Flags a_nan{}, b_nan{};
-    for (std::int64_t j = 0; j < row_count; ++j) {
-      for (std::int64_t i = 0; i < column_count; ++i) {
-        const float* pixel = rows[j] + columns[i] + c;
-        const Floats x = MPSCNN_LOAD(pixel), y = MPSCNN_LOAD(pixel + 16);
-        a = x > a ? x : a;
-        b = y > b ? y : b;
-        a_nan |= x != x;
-        b_nan |= y != y;
-      }
-    }
-    const Floats nan = NAN - Floats{};
-    MPSCNN_STORE(result + c, a_nan ? nan : a);
-    MPSCNN_STORE(result + c + 16, b_nan ? nan : b);
-  }
-  for (; c + kHalfBlock <= channels; c += kHalfBlock) {
-    Floats a = initial - Floats{};
-    Flags a_nan{};
-    for (std::int64_t j = 0; j < row_count; ++j) {
-      for (std::int64_t i = 0; i < column_count; ++i) {
-        const Floats x = MPSCNN_LOAD(rows[j] + columns[i] + c);
-        a = x > a ? x : a;
-        a_nan |= x != x;
-      }
-    }
-    MPSCNN_STORE(result + c, a_nan ? NAN - Floats{} : a);
-  }
-  if (c == channels) return;
-  const std::int64_t rest = channels - c;
-  float a[kHalfBlock];
-  std::int32_t is_nan[kHalfBlock] = {};
-  std::fill_n(a, rest, initial);
-  for (std::int64_t j = 0; j < row_count; ++j) {
-    for (std::int64_t i = 0; i < column_count; ++i) {
-      const float* const pixel = rows[j] + columns[i] + c;
+MPSCNN_CLONES void take_roots(float* values, i64 count) {
 #pragma omp simd
-      for (std::int64_t k = 0; k < rest; ++k) {
-        const float x = pixel[k];
-        a[k] = x > a[k] ? x : a[k];
-        is_nan[k] |= x != x;
-      }
-    }
-  }
-  for (std::int64_t k = 0; k < rest; ++k) result[c + k] = is_nan[k] ? NAN : a[k];
+  for (i64 k = 0; k < count; ++k) values[k] = std::sqrt(values[k]);
 }
 
-/// Mean of one window, for channels from `first` on. Each row is summed first: the error then grows with the extents of
-/// the window, not with their product.
-MPSCNN_CLONES void mean_of(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
-                           std::int64_t column_count, float divisor, float* result, std::int64_t first,
-                           std::int64_t channels) {
-  std::int64_t c = first;
-  for (; c + kBlock <= channels; c += kBlock) {
-    Floats a{}, b{};
-    for (std::int64_t j = 0; j < row_count; ++j) {
-      Floats x{}, y{};
-      for (std::int64_t i = 0; i < column_count; ++i) {
-        const float* pixel = rows[j] + columns[i] + c;
-        x += MPSCNN_LOAD(pixel);
-        y += MPSCNN_LOAD(pixel + 16);
-      }
-      a += x, b += y;
-    }
-    MPSCNN_STORE(result + c, a / divisor);
-    MPSCNN_STORE(result + c + 16, b / divisor);
-  }
-  if (c == channels) return;
-  float sums[kBlock] = {};
-  const std::int64_t rest = channels - c;
-  for (std::int64_t j = 0; j < row_count; ++j) {
-    float row[kBlock] = {};
-    for (std::int64_t i = 0; i < column_count; ++i) {
-      const float* pixel = rows[j] + columns[i] + c;
-#pragma omp simd
-      for (std::int64_t k = 0; k < rest; ++k) row[k] += pixel[k];
-    }
-#pragma omp simd
-    for (std::int64_t k = 0; k < rest; ++k) sums[k] += row[k];
-  }
-  for (std::int64_t k = 0; k < rest; ++k) result[c + k] = sums[k] / divisor;
-}
+/// Columns that the windows of each row read.
+struct Columns {
+  std::vector<i64> at;  ///< in floats
+  std::vector<float> times;
+  std::vector<std::size_t> begins{0};
+  std::vector<float> taps;       ///< divisors of averages
+  std::vector<char> is_outside;  ///< whether the window has out-of-bounds taps
 
-/// The same with blocks twice as wide, which read longer runs of memory.
-MPSCNN_CLONES void mean_of_many(const float* const* rows, std::int64_t row_count, const std::int64_t* columns,
-                                std::int64_t column_count, float divisor, float* result, std::int64_t channels) {
-  for (std::int64_t first = 0; first + kWideBlock <= channels; first += kWideBlock) {
-    Floats a{}, b{}, c{}, d{};
-    for (std::int64_t j = 0; j < row_count; ++j) {
-      Floats x{}, y{}, z{}, u{};
-      for (std::int64_t i = 0; i < column_count; ++i) {
-        const float* pixel = rows[j] + columns[i] + first;
-        x += MPSCNN_LOAD(pixel), y += MPSCNN_LOAD(pixel + 16);
-        z += MPSCNN_LOAD(pixel + 32), u += MPSCNN_LOAD(pixel + 48);
-      }
-      a += x, b += y, c += z, d += u;
+  Columns(const PoolProblem& problem, i64 step) {
+    const Window& w = problem.window;
+    const i64 size = problem.src.w;
+    const bool zero = w.edge == Edge::zero, clamp = !zero && problem.type != PoolType::average;
+    Taps seen(std::min(w.kernel_w, size));
+    for (i64 x = 0, left = w.start_w; x < problem.dst.w; ++x, left += w.stride_w) {
+      const Span span = span_of(left, w.kernel_w, w.dilation_w, size);
+      seen.fill(span, w.dilation_w, size, clamp);
+      for (const i64 column : seen.at) at.push_back(column * step);
+      times.insert(times.end(), seen.times.begin(), seen.times.end());
+      begins.push_back(at.size());
+      const i64 count = zero ? w.kernel_w : taps_within(left, w.kernel_w, w.dilation_w, size, problem.zero_pad_w);
+      taps.push_back(static_cast<float>(count));
+      is_outside.push_back(span.before + span.after > 0);
     }
-    MPSCNN_STORE(result + first, a / divisor);
-    MPSCNN_STORE(result + first + 16, b / divisor);
-    MPSCNN_STORE(result + first + 32, c / divisor);
-    MPSCNN_STORE(result + first + 48, d / divisor);
   }
-}
-
-MPSCNN_CLONES void norm_of(const float* const* rows, const float* row_times, std::int64_t row_count,
-                           const std::int64_t* columns, const float* column_times, std::int64_t column_count,
-                           float* result, std::int64_t channels) {
-  std::int64_t c = 0;
-  for (; c + kBlock <= channels; c += kBlock) {
-    Floats a{}, b{};
-    for (std::int64_t j = 0; j < row_count; ++j) {
-      Floats x{}, y{};
-      for (std::int64_t i = 0; i < column_count; ++i) {
-        const float* pixel = rows[j] + columns[i] + c;
-        const Floats u = MPSCNN_LOAD(pixel), v = MPSCNN_LOAD(pixel + 16);
-        x += column_times[i] * (u * u);
-        y += column_times[i] * (v * v);
-      }
-      a += row_times[j] * x, b += row_times[j] * y;
-    }
-    MPSCNN_STORE(result + c, a);
-    MPSCNN_STORE(result + c + 16, b);
-  }
-  const std::int64_t rest = channels - c;
-  float sums[kBlock] = {};
-  for (std::int64_t j = 0; j < row_count && rest > 0; ++j) {
-    float row[kBlock] = {};
-    for (std::int64_t i = 0; i < column_count; ++i) {
-      const float* pixel = rows[j] + columns[i] + c;
-      const float times = column_times[i];
-#pragma omp simd
-      for (std::int64_t k = 0; k < rest; ++k) row[k] += times * (pixel[k] * pixel[k]);
-    }
-#pragma omp simd
-    for (std::int64_t k = 0; k < rest; ++k) sums[k] += row_times[j] * row[k];
-  }
-  std::copy(sums, sums + rest, result + c);
-#pragma omp simd
-  for (std::int64_t k = 0; k < channels; ++k) result[k] = std::sqrt(result[k]);
-}
+};
 
 /// Buffers of one thread.
 struct Scratch {
   FloatRows source;
-  Taps rows, columns;
+  Taps rows;
   std::vector<const float*> row_pointers;
-  std::vector<float> result;
+  std::vector<float> numbers, result;
 };
 
-/// Pool all windows. `wide`: averages read wide blocks if the window has enough columns.
-void pool(const PoolProblem& problem, bool wide) {
+const char* pool_blocks(const PoolProblem& problem) {
   const Tensor src = tensor_of(problem.src), dst = tensor_of(problem.dst);
   const Window& w = problem.window;
   const bool average = problem.type == PoolType::average;
   const bool zero = w.edge == Edge::zero, clamp = !zero && !average;
-  const std::int64_t most_h = std::min(w.kernel_h, src.h), most_w = std::min(w.kernel_w, src.w);
-  const std::int64_t c = dst.c, rows_of_work = dst.n * dst.h;
+  const i64 most_h = std::min(w.kernel_h, src.h), most_w = std::min(w.kernel_w, src.w);
+  const i64 c = dst.c, rows_of_work = dst.n * dst.h;
 
   const int threads = threads_for(dst.size() * most_h * most_w, kGrain);
   // Few large windows (global pooling): threads split the channels.
-  std::int64_t parts = 1;
+  i64 parts = 1;
   if (rows_of_work < threads && src.format == Format::float32)
-    parts = std::clamp<std::int64_t>(threads / rows_of_work, 1, std::max<std::int64_t>(1, c / kBlock));
-  const std::int64_t part = (c / parts + kBlock - 1) / kBlock * kBlock;
+    parts = std::clamp<i64>(threads / rows_of_work, 1, std::max<i64>(1, c / kBlock));
+  const i64 part = (c / parts + kBlock - 1) / kBlock * kBlock;
 
   const bool direct = dst.format == Format::float32;
-  const std::int64_t reach = (most_h - 1) * std::min(w.dilation_h, src.h) + 1;
+  const i64 reach = (most_h - 1) * std::min(w.dilation_h, src.h) + 1;
   std::vector<Scratch> scratch(static_cast<std::size_t>(std::max(threads, 1)),
-                               {FloatRows(src, std::min(reach, src.h)), Taps(most_h), Taps(most_w),
+                               {FloatRows(src, std::min(reach, src.h)), Taps(most_h),
                                 std::vector<const float*>(static_cast<std::size_t>(most_h) + 2),
+                                std::vector<float>(static_cast<std::size_t>(dst.w)),
                                 std::vector<float>(static_cast<std::size_t>(direct ? 0 : dst.w * c))});
+  const Columns columns(problem, scratch.front().source.pixel_stride());
 
-  parallel_ranges(rows_of_work * parts, threads, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(rows_of_work * parts, threads, [&](i64 begin, i64 end) {
     Scratch& my = scratch[static_cast<std::size_t>(thread_number())];
-    const std::int64_t step = my.source.pixel_stride();
-    for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t n = item / parts / dst.h, y = item / parts % dst.h;
-      const std::int64_t c0 = item % parts * part, channels = std::min(part, c - c0);
+    for (i64 item = begin; item < end; ++item) {
+      const i64 n = item / parts / dst.h, y = item / parts % dst.h;
+      const i64 c0 = item % parts * part, channels = std::min(part, c - c0);
       if (channels <= 0) continue;
-      const std::int64_t top = w.start_h + y * w.stride_h;
+      const i64 top = w.start_h + y * w.stride_h;
       const Span vertical = span_of(top, w.kernel_h, w.dilation_h, src.h);
       my.rows.fill(vertical, w.dilation_h, src.h, clamp);
-      const auto row_count = static_cast<std::int64_t>(my.rows.at.size());
-      for (std::int64_t j = 0; j < row_count; ++j)
-        my.row_pointers[static_cast<std::size_t>(j)] = my.source.row(n, my.rows.at[static_cast<std::size_t>(j)]) + c0;
-      const std::int64_t taps_h =
-          zero ? w.kernel_h : taps_within(top, w.kernel_h, w.dilation_h, src.h, problem.zero_pad_h);
-      for (std::int64_t x = 0; x < dst.w; ++x) {
-        const std::int64_t left = w.start_w + x * w.stride_w;
-        const Span horizontal = span_of(left, w.kernel_w, w.dilation_w, src.w);
-        my.columns.fill(horizontal, w.dilation_w, src.w, clamp);
-        for (auto& at : my.columns.at) at *= step;
-        const auto column_count = static_cast<std::int64_t>(my.columns.at.size());
-        float* const result = direct ? dst.floats(n, y, x) + c0 : my.result.data() + x * c;
-        switch (problem.type) {
-          case PoolType::max: {
-            const bool outside = vertical.before + vertical.after + horizontal.before + horizontal.after > 0;
-            max_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count,
-                   zero && outside ? 0.0f : -INFINITY, result, channels);
-            break;
-          }
-          case PoolType::average: {
-            const std::int64_t taps_w =
-                zero ? w.kernel_w : taps_within(left, w.kernel_w, w.dilation_w, src.w, problem.zero_pad_w);
-            // 0 if no tap counts.
-            const float divisor = std::max(1.0f, static_cast<float>(taps_h) * static_cast<float>(taps_w));
-            const std::int64_t first = wide && column_count >= kManyColumns ? channels / kWideBlock * kWideBlock : 0;
-            if (first > 0)
-              mean_of_many(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result,
-                           first);
-            mean_of(my.row_pointers.data(), row_count, my.columns.at.data(), column_count, divisor, result, first,
-                    channels);
-            break;
-          }
-          case PoolType::l2_norm:
-            norm_of(my.row_pointers.data(), my.rows.times.data(), row_count, my.columns.at.data(),
-                    my.columns.times.data(), column_count, result, channels);
-            break;
-        }
+      for (std::size_t j = 0; j < my.rows.at.size(); ++j) my.row_pointers[j] = my.source.row(n, my.rows.at[j]) + c0;
+      const i64 taps_h = zero ? w.kernel_h : taps_within(top, w.kernel_h, w.dilation_h, src.h, problem.zero_pad_h);
+      for (std::size_t x = 0; x < my.numbers.size(); ++x) {
+        const bool is_outside = vertical.before + vertical.after > 0 || columns.is_outside[x];
+        my.numbers[x] = average ? std::max(1.0f, static_cast<float>(taps_h) * columns.taps[x])  // 1: none counts
+                        : zero && is_outside ? 0.0f
+                                             : -INFINITY;
       }
+      float* const result = direct ? dst.floats(n, y) + c0 : my.result.data() + c0;
+      const i64 result_step = direct ? dst.w_stride : c;
+      MPSCNN_COPY(pool_row)
+      ({my.row_pointers.data(), my.rows.times.data(), static_cast<i64>(my.rows.at.size()), columns.at.data(),
+        columns.times.data(), columns.begins.data(), my.numbers.data(), dst.w, channels, result, result_step},
+       problem.type);
+      if (problem.type == PoolType::l2_norm)
+        for (i64 x = 0; x < dst.w; ++x) take_roots(result + x * result_step, channels);
       if (!direct) store_pixels(my.result.data(), dst.at(n, y), dst, dst.w);
     }
   });
+  return nullptr;
 }
 
 MPSCNN_CLONES void max_of_bytes(const std::uint8_t* pixel, std::uint8_t* result, std::int64_t channels) {
@@ -299,22 +173,8 @@ const char* pool_bytes(const PoolProblem& problem) {
   return nullptr;
 }
 
-const char* pool_wide_blocks(const PoolProblem& problem) {
-  if (problem.type != PoolType::average) return "no averages";
-  if (std::min(problem.window.kernel_w, problem.src.w) < kManyColumns) return "windows of few columns";
-  if (problem.dst.c < kWideBlock) return "few channels";
-  pool(problem, true);
-  return nullptr;
-}
-
-const char* pool_blocks(const PoolProblem& problem) {
-  pool(problem, false);
-  return nullptr;
-}
-
 constexpr Implementation<PoolProblem> kPools[] = {
     {"pool_bytes", pool_bytes},
-    {"pool_wide_blocks", pool_wide_blocks},
     {"pool_blocks", pool_blocks},
 };
 const ImplementationNames kPoolNames(kPools);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/cpu/resampling/adjoint.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
@@ -15,13 +16,7 @@
 namespace openmps::cpu {
 namespace {
 
-/// Sixteen values, in as many registers as the instruction set needs.
-typedef float Floats __attribute__((vector_size(64)));
-typedef std::int32_t Numbers __attribute__((vector_size(64)));
-typedef float FloatsAnywhere __attribute__((vector_size(64), aligned(4)));
-
-#define MPSCNN_LOAD(pointer) (*reinterpret_cast<const FloatsAnywhere*>(pointer))
-#define MPSCNN_STORE(pointer, value) (*reinterpret_cast<FloatsAnywhere*>(pointer) = (value))
+using i64 = std::int64_t;
 
 /// A position along an axis that a window reads, and how often.
 struct Place {
@@ -148,58 +143,9 @@ void give_one_by_one(const MaxRow& row, std::int64_t first) {
   }
 }
 
-/// The same, sixteen channels at a time. Return the first channel that is left. Set `is_nan` if a sum of pixels is NaN
-/// (one of them is NaN, or infinities of both signs meet): the result is then wrong.
-MPSCNN_CLONES std::int64_t give_to_max(const MaxRow& row, bool& is_nan) {
-  const std::int64_t step = row.step, to_step = row.to_step;
-  std::int64_t k = 0;
-  Floats sum{};
-  const float* diff = row.diff;
-  for (std::int64_t v = 0; v < row.windows; ++v, diff += row.diff_step) {
-    const Place* const columns = row.columns + row.begins[v];
-    const auto count = static_cast<std::int64_t>(row.begins[v + 1] - row.begins[v]);
-    const bool outside = row.is_outside[v] != 0;
-    if (count == 0) continue;
-    // A macro, because GCC builds vectors of one number element by element in functions that it inlines into clones.
-#define MPSCNN_GIVE(kRows, kColumns, was)                                                                       \
-  for (k = 0; k + 16 <= row.channels; k += 16) {                                                                \
-    Floats best = MPSCNN_LOAD(row.rows[0] + columns[0].at * step + k);                                          \
-    Numbers at{};                                                                                               \
-    _Pragma("GCC unroll 8") for (std::int64_t j = 0; j < (kRows); ++j) {                                        \
-      const float* const pixels = row.rows[j] + k;                                                              \
-      _Pragma("GCC unroll 8") for (std::int64_t i = 0; i < (kColumns); ++i) {                                   \
-        const Floats x = MPSCNN_LOAD(pixels + columns[i].at * step);                                            \
-        at = x > best ? static_cast<std::int32_t>(j * (kColumns) + i) - Numbers{} : at;                         \
-        best = x > best ? x : best;                                                                             \
-        sum += x;                                                                                               \
-      }                                                                                                         \
-    }                                                                                                           \
-    if (outside) at = best < Floats{} ? Numbers{} - 1 : at;                                                     \
-    const Floats given = MPSCNN_LOAD(diff + k);                                                                 \
-    _Pragma("GCC unroll 8") for (std::int64_t j = 0; j < (kRows); ++j) {                                        \
-      if (!row.to[j]) continue;                                                                                 \
-      float* const pixels = row.to[j] + k;                                                                      \
-      _Pragma("GCC unroll 8") for (std::int64_t i = 0; i < (kColumns); ++i) {                                   \
-        float* const to = pixels + columns[i].at * to_step;                                                     \
-        const Floats more = at == static_cast<std::int32_t>(j * (kColumns) + i) - Numbers{} ? given : Floats{}; \
-        MPSCNN_STORE(to, was more);                                                                             \
-      }                                                                                                         \
-    }                                                                                                           \
-  }
-    if (!row.adds && row.row_count == 2 && count == 2) {
-      MPSCNN_GIVE(2, 2, )
-    } else if (!row.adds) {
-      MPSCNN_GIVE(row.row_count, count, )
-    } else if (row.row_count == 3 && count == 3) {
-      MPSCNN_GIVE(3, 3, MPSCNN_LOAD(to) +)
-    } else {
-      MPSCNN_GIVE(row.row_count, count, MPSCNN_LOAD(to) +)
-    }
-#undef MPSCNN_GIVE
-  }
-  for (int i = 0; i < 16; ++i) is_nan |= sum[i] != sum[i];
-  return k;
-}
+#define MPSCNN_LOOPS "engine/cpu/pooling/max_gradient_row.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 /// Arguments of the implementations: the problem, and which windows read which pixels.
 struct PoolGradientCall {
@@ -321,7 +267,7 @@ void max_gradient(const PoolGradientCall& call, bool adds) {
                        my.to.data(),
                        to_step,
                        adds};
-      give_one_by_one(row, one_by_one ? 0 : give_to_max(row, is_nan));
+      give_one_by_one(row, one_by_one ? 0 : MPSCNN_COPY(give_to_max)(row, is_nan));
       if (is_nan) return false;
     }
     make_ready(last);
