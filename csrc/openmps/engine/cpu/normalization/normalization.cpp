@@ -30,61 +30,17 @@ MPSCNN_CLONES void scale_pixels(const float* from, float* to, std::int64_t pixel
 namespace {
 
 constexpr std::int64_t kGrain = 32 * 1024;       // min values per thread
-constexpr std::int64_t kBlock = 32;              // channels whose sums stay in registers
+constexpr std::int64_t kAsFloats = 8;            // pixels summed in float
 constexpr std::int64_t kNeuronBlock = 2048;      // values that stay in the first-level cache for their activation
 constexpr std::int64_t kAdded = 6 * 1024;        // values that stay in the first-level cache while they are summed
 constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images per batch; each batch is read twice
 
-/// sums += x - pivot and squares += (x - pivot)^2 for each channel of `pixels` pixels, `step` floats apart. A few
-/// pixels are summed in float, which loses no more than rounding a distance does; their sums are added in double.
-MPSCNN_CLONES void add_pixels(const float* first, std::int64_t step, std::int64_t pixels, std::int64_t channels,
-                              const float* pivot, double* sums, double* squares) {
-  constexpr int kVectors = kBlock / 8;
-  constexpr std::int64_t kAsFloats = 8;
-  std::int64_t c = 0;
-  for (; c + kBlock <= channels; c += kBlock) {
-    Floats p[kVectors];
-    Doubles s[kVectors] = {}, q[kVectors] = {};
-    for (int i = 0; i < kVectors; ++i) p[i] = *reinterpret_cast<const FloatsAnywhere*>(pivot + c + 8 * i);
-    const float* pixel = first + c;
-    for (std::int64_t x = 0; x < pixels;) {
-      Floats a[kVectors] = {}, b[kVectors] = {};
-      const std::int64_t end = std::min(pixels, x + kAsFloats);
-      for (; x < end; ++x, pixel += step) {
-#pragma GCC unroll 4
-        for (int i = 0; i < kVectors; ++i) {
-          const Floats distance = *reinterpret_cast<const FloatsAnywhere*>(pixel + 8 * i) - p[i];
-          a[i] += distance;
-          b[i] += distance * distance;
-        }
-      }
-      for (int i = 0; i < kVectors; ++i) {
-        s[i] += __builtin_convertvector(a[i], Doubles);
-        q[i] += __builtin_convertvector(b[i], Doubles);
-      }
-    }
-    for (int i = 0; i < kVectors; ++i) {
-      *reinterpret_cast<DoublesAnywhere*>(sums + c + 8 * i) += s[i];
-      *reinterpret_cast<DoublesAnywhere*>(squares + c + 8 * i) += q[i];
-    }
-  }
-  if (c == channels) return;
-  double s[kBlock] = {}, q[kBlock] = {};
-  const std::int64_t rest = channels - c;
-  const float* pixel = first + c;
-  for (std::int64_t x = 0; x < pixels; ++x, pixel += step) {
-#pragma omp simd
-    for (std::int64_t k = 0; k < rest; ++k) {
-      const double d = pixel[k] - pivot[c + k];
-      s[k] += d;
-      q[k] += d * d;
-    }
-  }
-  for (std::int64_t k = 0; k < rest; ++k) sums[c + k] += s[k], squares[c + k] += q[k];
-}
+#define MPSCNN_LOOPS "engine/cpu/normalization/moments.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 #if defined(__x86_64__)
-/// The same for halves; `channels` is a multiple of 8.
+/// scale_pixels() for halves; `channels` is a multiple of 8.
 template <bool is_rectified>
 __attribute__((target("avx2,fma,f16c"))) void scale_halves_f16c(const std::uint16_t* from, std::uint16_t* to,
                                                                 std::int64_t pixels, std::int64_t channels,
@@ -104,7 +60,6 @@ __attribute__((target("avx2,fma,f16c"))) void scale_halves_f16c(const std::uint1
 __attribute__((target("avx2,fma,f16c"))) void add_halves_f16c(const std::uint16_t* first, std::int64_t pixels,
                                                               std::int64_t channels, const float* pivot, double* sums,
                                                               double* squares) {
-  constexpr std::int64_t kAsFloats = 8;
   for (std::int64_t k = 0; k + 8 <= channels; k += 8) {
     const __m256 p = _mm256_loadu_ps(pivot + k);
     __m256d totals[4] = {_mm256_loadu_pd(sums + k), _mm256_loadu_pd(sums + k + 4), _mm256_loadu_pd(squares + k),
@@ -154,7 +109,6 @@ MPSCNN_AVX512 void scale_bfloats(const std::uint16_t* from, std::int64_t from_st
 /// add_pixels() for bfloat16 of pixels without gaps.
 MPSCNN_AVX512 void add_bfloats(const std::uint16_t* first, std::int64_t pixels, std::int64_t channels,
                                const float* pivot, double* sums, double* squares) {
-  constexpr std::int64_t kAsFloats = 8;
   for (std::int64_t k = 0; k < channels; k += 16) {
     const auto lanes = static_cast<__mmask16>(channels - k >= 16 ? 0xffff : (1 << (channels - k)) - 1);
     const auto low = static_cast<__mmask8>(lanes), high = static_cast<__mmask8>(lanes >> 8);
@@ -261,7 +215,7 @@ void for_pixels(const MomentsCall& call, bool in_place, const Add& add) {
         row_to_float(src.at(line / src.h, line % src.h, column), src.format, buffer + done * src.c, part * src.c);
         done += part;
       }
-      add_pixels(buffer, src.c, pixels, src.c, pivot, sums, sums + c);
+      MPSCNN_COPY(add_pixels)(buffer, src.c, pixels, src.c, pivot, sums, sums + c);
     }
   });
   for (std::size_t thread = 0; thread < static_cast<std::size_t>(threads); ++thread) {
@@ -277,7 +231,7 @@ const char* moments_of_floats(const MomentsCall& call) {
   for_pixels<float>(
       call, true,
       [c = call.src.c](const float* from, std::int64_t step, std::int64_t pixels, const float* pivot, double* sums,
-                       double* squares) { add_pixels(from, step, pixels, c, pivot, sums, squares); });
+                       double* squares) { MPSCNN_COPY(add_pixels)(from, step, pixels, c, pivot, sums, squares); });
   return nullptr;
 }
 
@@ -285,7 +239,7 @@ const char* moments_of_halves(const MomentsCall& call) {
 #if defined(__x86_64__)
   const Tensor& src = call.src;
   if (src.format != Format::float16) return "the source is not float16";
-  if (src.c % kBlock != 0) return "channels are no multiple of 32";
+  if (src.c % 32 != 0) return "channels are no multiple of 32";
   if (src.w != 1 && src.w_stride != src.c) return "pixels are not adjacent";
   if (!has_f16c()) return "the processor does not convert halves";
   for_pixels<std::uint16_t>(

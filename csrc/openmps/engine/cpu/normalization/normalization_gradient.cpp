@@ -8,6 +8,7 @@
 
 #include "engine/cpu/normalization/normalization_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
 #include "engine/shared/neuron.hpp"
@@ -22,77 +23,9 @@ constexpr std::int64_t kNeuronBlock = 2048;      // values that stay in the firs
 constexpr std::int64_t kAsFloats = 8;            // pixels summed in float, which loses no more than a rounding
 constexpr std::int64_t kTogether = 1024 * 1024;  // bytes of images per batch; each batch is read twice
 
-#define MPSCNN_FLOATS(pointer) Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer))
-#define MPSCNN_ADD(pointer, values) *reinterpret_cast<DoublesAnywhere*>(pointer) += values
-
-/// add_gradients() for 8 * `vectors` channels.
-template <int vectors, bool is_rectified>
-inline __attribute__((always_inline)) void add_channels(const float* g, const float* x, std::int64_t pixels,
-                                                        std::int64_t channels, const ChannelTerms& terms,
-                                                        std::int64_t c, double* sums, double* products) {
-  Floats mean[vectors], scale[vectors], shift[vectors];
-  Doubles s[vectors] = {}, p[vectors] = {};
-  for (int i = 0; i < vectors; ++i) {
-    mean[i] = MPSCNN_FLOATS(terms.mean + c + 8 * i);
-    if (!is_rectified) continue;
-    scale[i] = MPSCNN_FLOATS(terms.scale + c + 8 * i);
-    shift[i] = MPSCNN_FLOATS(terms.shift + c + 8 * i);
-  }
-  g += c, x += c;
-  for (std::int64_t pixel = 0; pixel < pixels;) {
-    Floats a[vectors] = {}, b[vectors] = {};
-    for (const std::int64_t end = std::min(pixels, pixel + kAsFloats); pixel < end;
-         ++pixel, g += channels, x += channels) {
-#pragma GCC unroll 4
-      for (int i = 0; i < vectors; ++i) {
-        const Floats distance = MPSCNN_FLOATS(x + 8 * i) - mean[i];
-        Floats gradient = MPSCNN_FLOATS(g + 8 * i);
-        if (is_rectified) gradient = distance * scale[i] + shift[i] >= 0 ? gradient : Floats{};
-        a[i] += gradient;
-        b[i] += gradient * distance;
-      }
-    }
-    for (int i = 0; i < vectors; ++i) {
-      s[i] += __builtin_convertvector(a[i], Doubles);
-      p[i] += __builtin_convertvector(b[i], Doubles);
-    }
-  }
-  for (int i = 0; i < vectors; ++i) {
-    MPSCNN_ADD(sums + c + 8 * i, s[i]);
-    MPSCNN_ADD(products + c + 8 * i, p[i]);
-  }
-}
-
-/// sums += g and products += g * (x - mean) for each channel of `pixels` adjacent pixels; if `is_rectified`, only where
-/// (x - mean) * scale + shift >= 0.
-template <bool is_rectified>
-inline __attribute__((always_inline)) void add_gradients(const float* g, const float* x, std::int64_t pixels,
-                                                         std::int64_t channels, const ChannelTerms& terms, double* sums,
-                                                         double* products) {
-  std::int64_t c = 0;
-  for (; c + 32 <= channels; c += 32) add_channels<4, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
-  for (; c + 8 <= channels; c += 8) add_channels<1, is_rectified>(g, x, pixels, channels, terms, c, sums, products);
-  for (; c < channels; ++c) {
-    double sum = 0, product = 0;
-    for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-      const float distance = x[pixel * channels + c] - terms.mean[c];
-      const bool counts = !is_rectified || distance * terms.scale[c] + terms.shift[c] >= 0;
-      const double gradient = counts ? g[pixel * channels + c] : 0.0f;
-      sum += gradient, product += gradient * distance;
-    }
-    sums[c] += sum, products[c] += product;
-  }
-}
-
-MPSCNN_CLONES void add_plain(const float* g, const float* x, std::int64_t pixels, std::int64_t channels,
-                             const ChannelTerms& terms, double* sums, double* products) {
-  add_gradients<false>(g, x, pixels, channels, terms, sums, products);
-}
-
-MPSCNN_CLONES void add_rectified(const float* g, const float* x, std::int64_t pixels, std::int64_t channels,
-                                 const ChannelTerms& terms, double* sums, double* products) {
-  add_gradients<true>(g, x, pixels, channels, terms, sums, products);
-}
+#define MPSCNN_LOOPS "engine/cpu/normalization/moments_gradient.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 /// to = own * g + slope * (x - mean) + constant for each channel of `pixels` adjacent pixels; `to` may be g.
 MPSCNN_CLONES void combine_plain(const float* g, const float* x, float* to, std::int64_t pixels, std::int64_t channels,
@@ -105,7 +38,7 @@ MPSCNN_CLONES void combine_plain(const float* g, const float* x, float* to, std:
   }
 }
 
-/// The same, with g only where add_rectified() adds it.
+/// The same, with g only where add_gradients() adds it.
 MPSCNN_CLONES void combine_rectified(const float* g, const float* x, float* to, std::int64_t pixels,
                                      std::int64_t channels, const ChannelTerms& terms, const float* own,
                                      const float* slope, const float* constant) {
@@ -423,7 +356,7 @@ const ImplementationNames kNormalizeGradientNames(kNormalizeGradients);
 
 void GradientSums::add(const float* g, const float* x, std::int64_t pixels) const {
   const std::int64_t repeats = wide / channels, whole = pixels / repeats, done = whole * wide, rest = pixels % repeats;
-  const auto add_some = rectified ? add_rectified : add_plain;
+  const auto add_some = rectified ? MPSCNN_COPY(add_gradients<true>) : MPSCNN_COPY(add_gradients<false>);
   if (whole > 0) add_some(g, x, whole, wide, terms, sums, sums + wide);
   if (rest > 0) add_some(g + done, x + done, rest, channels, terms, sums, sums + wide);
 }

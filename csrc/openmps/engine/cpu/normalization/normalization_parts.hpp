@@ -10,12 +10,6 @@
 
 namespace openmps::cpu {
 
-/// Eight floats of a pixel, and the same as doubles.
-typedef float Floats __attribute__((vector_size(32)));
-typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
-typedef double Doubles __attribute__((vector_size(64)));
-typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
-
 inline float* values_of(const ChannelValues& values) {
   return reinterpret_cast<float*>(values.memory->data() + values.offset);
 }
