@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/cpu/normalization/lrn_parts.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
@@ -15,41 +16,6 @@
 #include "engine/shared/taps.hpp"
 
 namespace openmps::cpu {
-
-MPSCNN_CLONES void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times,
-                               std::int64_t row_count, std::int64_t first, std::int64_t last, std::int64_t step,
-                               double* sums, double* squares, std::int64_t channels) {
-  if (channels == kBlock) {
-    for (std::int64_t x = first; x < last; ++x) {
-      Doubles a{}, b{}, aa{}, bb{};
-      for (std::int64_t j = 0; j < row_count; ++j) {
-        const float* const pixel = rows[j] + x * step + c0;
-        const Doubles u = MPSCNN_LOAD(pixel), v = MPSCNN_LOAD(pixel + 8);
-        const double times = row_times[j];
-        a += times * u, b += times * v;
-        aa += times * u * u, bb += times * v * v;
-      }
-      if (sums) MPSCNN_DOUBLES(sums + x * kBlock) = a, MPSCNN_DOUBLES(sums + x * kBlock + 8) = b;
-      MPSCNN_DOUBLES(squares + x * kBlock) = aa, MPSCNN_DOUBLES(squares + x * kBlock + 8) = bb;
-    }
-    return;
-  }
-  for (std::int64_t x = first; x < last; ++x) {
-    double a[kBlock] = {}, aa[kBlock] = {};
-    for (std::int64_t j = 0; j < row_count; ++j) {
-      const float* const pixel = rows[j] + x * step + c0;
-      const double times = row_times[j];
-#pragma omp simd
-      for (std::int64_t k = 0; k < channels; ++k) {
-        const double u = pixel[k];
-        a[k] += times * u;
-        aa[k] += times * u * u;
-      }
-    }
-    if (sums) std::copy(a, a + channels, sums + x * kBlock);
-    std::copy(aa, aa + channels, squares + x * kBlock);
-  }
-}
 
 namespace {
 
@@ -104,51 +70,9 @@ struct Formula {
   double per_n, alpha, negative_beta, delta, p0, pm, ps;
 };
 
-/// Compute a row of the result from the sums down its columns. `centre` is the row of the values, null: zeros; pixels
-/// of the result are `result_step` apart.
-MPSCNN_CLONES void divide(const Columns* columns, std::int64_t pixels, std::int64_t width, bool clamp,
-                          const double* sums, const double* squares, const float* centre, std::int64_t step,
-                          const Formula& f, float* result, std::int64_t result_step, std::int64_t channels) {
-  constexpr std::int64_t kPixels = 16;  // pixels whose powers are computed together
-  double mean[kPixels * kBlock], power[kPixels * kBlock];
-  for (std::int64_t begin = 0; begin < pixels; begin += kPixels) {
-    const std::int64_t run = std::min(kPixels, pixels - begin);
-    for (std::int64_t x = 0; x < run; ++x) {
-      Doubles m[2] = {}, p[2] = {};
-      const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
-        const double* const q = squares + column * kBlock;
-        p[0] += times * MPSCNN_READ(q), p[1] += times * MPSCNN_READ(q + 8);
-        if (!sums) return;
-        const double* const s = sums + column * kBlock;
-        m[0] += times * MPSCNN_READ(s), m[1] += times * MPSCNN_READ(s + 8);
-      };
-      const Span& span = columns[begin + x].span;
-      for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
-      if (clamp && span.before > 0) add(0, static_cast<double>(span.before));
-      if (clamp && span.after > 0) add(width - 1, static_cast<double>(span.after));
-      for (int half = 0; half < 2; ++half) {
-        const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
-        MPSCNN_DOUBLES(mean + x * kBlock + 8 * half) = average;
-        // Negative only by rounding.
-        MPSCNN_DOUBLES(power + x * kBlock + 8 * half) = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
-      }
-    }
-    raise_to(power, run * kBlock, f.negative_beta);
-    for (std::int64_t x = 0; x < run; ++x, result += result_step) {
-      const double* const m = mean + x * kBlock;
-      const double* const p = power + x * kBlock;
-      const std::int64_t from = columns[begin + x].centre;
-      float values[kBlock] = {};
-      if (centre && from >= 0) copy_channels(centre + from * step, values, channels);
-      for (int half = 0; half < 2; ++half) {
-        const Doubles distance = MPSCNN_LOAD(values + 8 * half) - f.p0 * MPSCNN_READ(m + 8 * half);
-        const Doubles out = f.pm + f.ps * distance * MPSCNN_READ(p + 8 * half);
-        *reinterpret_cast<FloatsAnywhere*>(values + 8 * half) = __builtin_convertvector(out, Floats);
-      }
-      copy_channels(values, result, channels);
-    }
-  }
-}
+#define MPSCNN_LOOPS "engine/cpu/normalization/lrn_windows.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 /// Buffers of one thread.
 struct Scratch {
@@ -223,11 +147,13 @@ void normalize_by_windows(const LRNProblem& problem) {
       for (const Tile& tile : tiles) {
         for (std::int64_t c0 = 0; c0 < c; c0 += kBlock) {
           const std::int64_t channels = std::min(kBlock, c - c0);
-          sum_columns(my.row_pointers.data(), c0, my.rows.times.data(), row_count, tile.first, tile.last, step,
-                      contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
-          divide(columns.data() + tile.begin, tile.end - tile.begin, src.w, clamp, contrast ? my.sums.data() : nullptr,
-                 my.squares.data(), centre ? centre + c0 : nullptr, step, formula,
-                 result + tile.begin * result_step + c0, result_step, channels);
+          MPSCNN_COPY(sum_columns)
+          (my.row_pointers.data(), c0, my.rows.times.data(), row_count, tile.first, tile.last, step,
+           contrast ? my.sums.data() : nullptr, my.squares.data(), channels);
+          MPSCNN_COPY(divide)
+          (columns.data() + tile.begin, tile.end - tile.begin, src.w, clamp, contrast ? my.sums.data() : nullptr,
+           my.squares.data(), centre ? centre + c0 : nullptr, step, formula, result + tile.begin * result_step + c0,
+           result_step, channels);
         }
       }
       if (direct) continue;

@@ -8,6 +8,7 @@
 #include "engine/cpu/normalization/lrn.hpp"
 #include "engine/cpu/normalization/lrn_parts.hpp"
 #include "engine/cpu/pointwise/gradients.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
@@ -125,85 +126,6 @@ struct Given {
   double *own, *shared, *slope;  ///< shared: null without a mean
 };
 
-/// Compute the terms of a row of windows from the sums down its columns. `centre` is the row of their centres, null:
-/// zeros; `gradient` is the row of the gradient.
-MPSCNN_CLONES void differentiate(const Axis& axis, const Span* spans, const double* sums, const double* squares,
-                                 const float* centre, std::int64_t step, const float* gradient,
-                                 std::int64_t gradient_step, const Formula& f, const Given& given,
-                                 std::int64_t channels) {
-  double mean[kPixelsTogether * kBlock], base[kPixelsTogether * kBlock], power[kPixelsTogether * kBlock];
-  for (std::int64_t begin = 0; begin < axis.windows; begin += kPixelsTogether) {
-    const std::int64_t run = std::min(kPixelsTogether, axis.windows - begin);
-    for (std::int64_t x = 0; x < run; ++x) {
-      Doubles m[2] = {}, p[2] = {};
-      const auto add = [&](std::int64_t column, double times) __attribute__((always_inline)) {
-        const double* const q = squares + column * kBlock;
-        p[0] += times * MPSCNN_READ(q), p[1] += times * MPSCNN_READ(q + 8);
-        if (!f.has_mean) return;
-        const double* const s = sums + column * kBlock;
-        m[0] += times * MPSCNN_READ(s), m[1] += times * MPSCNN_READ(s + 8);
-      };
-      const Span& span = spans[begin + x];
-      for (std::int64_t i = 0; i < span.count; ++i) add(span.first + i, 1.0);
-      if (axis.clamp && span.before > 0) add(0, static_cast<double>(span.before));
-      if (axis.clamp && span.after > 0) add(axis.size - 1, static_cast<double>(span.after));
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t at = x * kBlock + 8 * half;
-        const Doubles average = m[half] * f.per_n, variance = p[half] * f.per_n - average * average;
-        MPSCNN_DOUBLES(mean + at) = average;
-        // Negative only by rounding.
-        const Doubles sum = f.delta + f.alpha * (variance < 0 ? Doubles{} : variance);
-        MPSCNN_DOUBLES(base + at) = sum;
-        MPSCNN_DOUBLES(power + at) = sum;
-      }
-    }
-    raise_to(power, run * kBlock, f.negative_beta);
-    const double twice = 2 * f.alpha * f.negative_beta * f.per_n;
-    for (std::int64_t x = 0; x < run; ++x) {
-      const std::int64_t middle = axis.centre(begin + x);
-      float values[kBlock] = {}, gradients[kBlock] = {};
-      if (centre && middle >= 0) copy_channels(centre + middle * step, values, channels);
-      copy_channels(gradient + (begin + x) * gradient_step, gradients, channels);
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t at = x * kBlock + 8 * half, to = (begin + x) * kBlock + 8 * half;
-        const Doubles average = MPSCNN_READ(mean + at);
-        const Doubles own = MPSCNN_LOAD(gradients + 8 * half) * MPSCNN_READ(power + at);
-        const Doubles distance = MPSCNN_LOAD(values + 8 * half) - f.p0 * average;
-        const Doubles slope = twice == 0 ? Doubles{} : twice * own * distance / MPSCNN_READ(base + at);
-        MPSCNN_DOUBLES(given.own + to) = own;
-        MPSCNN_DOUBLES(given.slope + to) = slope;
-        if (f.has_mean) MPSCNN_DOUBLES(given.shared + to) = -f.p0 * f.per_n * own - slope * average;
-      }
-    }
-  }
-}
-
-/// Add the terms of a row of windows to the columns that they read.
-MPSCNN_CLONES void give_to_columns(const Axis& axis, const Given& windows, const Given& columns) {
-  for (std::int64_t column = 0; column < axis.size; ++column) {
-    const std::int64_t to = column * kBlock;
-    Doubles own[2] = {}, slope[2] = {}, shared[2] = {};
-    const Seers seers = axis.centres(column);
-    for (std::int64_t v = seers.first; v <= seers.last; ++v) {
-      own[0] += MPSCNN_READ(windows.own + v * kBlock);
-      own[1] += MPSCNN_READ(windows.own + v * kBlock + 8);
-    }
-    const auto add = [&](std::int64_t v, double times) __attribute__((always_inline)) {
-      slope[0] += times * MPSCNN_READ(windows.slope + v * kBlock);
-      slope[1] += times * MPSCNN_READ(windows.slope + v * kBlock + 8);
-      if (!windows.shared) return;
-      shared[0] += times * MPSCNN_READ(windows.shared + v * kBlock);
-      shared[1] += times * MPSCNN_READ(windows.shared + v * kBlock + 8);
-    };
-    axis.each_seer(column, add);
-    for (int half = 0; half < 2; ++half) {
-      MPSCNN_DOUBLES(columns.own + to + 8 * half) = own[half];
-      MPSCNN_DOUBLES(columns.slope + to + 8 * half) = slope[half];
-      if (columns.shared) MPSCNN_DOUBLES(columns.shared + to + 8 * half) = shared[half];
-    }
-  }
-}
-
 /// Ring of `slots` rows of such terms.
 struct Rows {
   double* data;
@@ -234,33 +156,9 @@ struct Seen {
   }
 };
 
-/// Compute pixels [first, last) of a source row's gradient from the terms of the rows of windows. Pixels of the result
-/// are `result_step` apart.
-MPSCNN_CLONES void give_to_rows(const Seen& seen, std::int64_t first, std::int64_t last, const float* source,
-                                std::int64_t step, double ps, float* result, std::int64_t result_step,
-                                std::int64_t channels) {
-  for (std::int64_t x = first; x < last; ++x, result += result_step) {
-    Doubles sum[2] = {}, slope[2] = {};
-    for (const double* const row : seen.own) {
-      const double* const own = row + x * kBlock;
-      sum[0] += MPSCNN_READ(own), sum[1] += MPSCNN_READ(own + 8);
-    }
-    for (const Seen::Shared& given : seen.all) {
-      slope[0] += given.times * MPSCNN_READ(given.slope + x * kBlock);
-      slope[1] += given.times * MPSCNN_READ(given.slope + x * kBlock + 8);
-      if (!given.shared) continue;
-      sum[0] += given.times * MPSCNN_READ(given.shared + x * kBlock);
-      sum[1] += given.times * MPSCNN_READ(given.shared + x * kBlock + 8);
-    }
-    float values[kBlock] = {};
-    copy_channels(source + x * step, values, channels);
-    for (int half = 0; half < 2; ++half) {
-      const Doubles out = ps * (sum[half] + MPSCNN_LOAD(values + 8 * half) * slope[half]);
-      *reinterpret_cast<FloatsAnywhere*>(values + 8 * half) = __builtin_convertvector(out, Floats);
-    }
-    copy_channels(values, result, channels);
-  }
-}
+#define MPSCNN_LOOPS "engine/cpu/normalization/lrn_windows_gradient.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 /// A block of channels of a row is one cache line per pixel, too far apart for the hardware prefetcher.
 template <int kWrite = 0>
@@ -337,19 +235,21 @@ void differentiate_windows(const LRNGradientProblem& problem) {
           prefetch_row(g, n, v + 1, c0);
           my.taps.fill(span_of(w.start_h + v, w.kernel_h, 1, src.h), 1, src.h, clamp);
           for (std::size_t j = 0; j < my.taps.at.size(); ++j) my.rows[j] = my.source.row(n, my.taps.at[j]);
-          sum_columns(my.rows.data(), c0, my.taps.times.data(), static_cast<std::int64_t>(my.taps.at.size()), 0, src.w,
-                      step, sums, my.squares.data(), channels);
+          MPSCNN_COPY(sum_columns)(my.rows.data(), c0, my.taps.times.data(),
+                                   static_cast<std::int64_t>(my.taps.at.size()), 0, src.w, step, sums,
+                                   my.squares.data(), channels);
           const float* const centre = middle < 0 ? nullptr : my.source.row(n, middle) + c0;
-          differentiate(along, spans.data(), sums, my.squares.data(), centre, step, my.gradient.row(n, v) + c0,
-                        my.gradient.pixel_stride(), formula, windows, channels);
-          give_to_columns(along, windows, columns(v));
+          MPSCNN_COPY(differentiate)(along, spans.data(), sums, my.squares.data(), centre, step,
+                                     my.gradient.row(n, v) + c0, my.gradient.pixel_stride(), formula, windows,
+                                     channels);
+          MPSCNN_COPY(give_to_columns)(along, windows, columns(v));
         }
         known = std::max(known, last_seer + 1);
         std::fill_n(values, first * kBlock, 0.0f);
         std::fill_n(values + last * kBlock, (result.w - last) * kBlock, 0.0f);
         my.seen.fill(down, row, columns);
-        give_to_rows(my.seen, problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0, step,
-                     formula.ps, values + first * kBlock, kBlock, channels);
+        MPSCNN_COPY(give_to_rows)(my.seen, problem.start_w + first, problem.start_w + last, my.source.row(n, row) + c0,
+                                  step, formula.ps, values + first * kBlock, kBlock, channels);
       } else {
         std::fill_n(values, result.w * kBlock, 0.0f);
       }

@@ -123,16 +123,6 @@ inline __attribute__((always_inline)) void sum_neighbours(double* values, std::i
   }
 }
 
-/// Eight floats of a pixel, and the same as doubles.
-typedef float Floats __attribute__((vector_size(32)));
-typedef float FloatsAnywhere __attribute__((vector_size(32), aligned(4)));
-typedef double Doubles __attribute__((vector_size(64)));
-typedef double DoublesAnywhere __attribute__((vector_size(64), aligned(8)));
-
-#define MPSCNN_LOAD(pointer) __builtin_convertvector(Floats(*reinterpret_cast<const FloatsAnywhere*>(pointer)), Doubles)
-#define MPSCNN_DOUBLES(pointer) (*reinterpret_cast<DoublesAnywhere*>(pointer))
-#define MPSCNN_READ(pointer) (*reinterpret_cast<const DoublesAnywhere*>(pointer))
-
 /// Copy at most kBlock channels. kBlock, the usual number, needs no call.
 inline __attribute__((always_inline)) void copy_channels(const float* from, float* to, std::int64_t channels) {
   if (channels == kBlock) {
@@ -141,11 +131,5 @@ inline __attribute__((always_inline)) void copy_channels(const float* from, floa
     std::memcpy(to, from, static_cast<std::size_t>(channels) * sizeof(float));
   }
 }
-
-/// Sum down the columns of a window: the values (unless null) and their squares, kBlock channels from c0 on for each
-/// column in [first, last).
-void sum_columns(const float* const* rows, std::int64_t c0, const float* row_times, std::int64_t row_count,
-                 std::int64_t first, std::int64_t last, std::int64_t step, double* sums, double* squares,
-                 std::int64_t channels);
 
 }  // namespace openmps::cpu
