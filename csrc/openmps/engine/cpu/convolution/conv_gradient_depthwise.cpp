@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/cpu/convolution/conv_gradient.hpp"
-#include "engine/shared/isa.hpp"
+#include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::cpu {
@@ -14,73 +14,14 @@ using i64 = std::int64_t;
 
 constexpr i64 kGrain = 64 * 1024;
 
-/// Vector types stay in registers; arrays of floats would stay in memory across the loops below.
-constexpr i64 kLanes = 16;
-typedef float Lanes __attribute__((vector_size(64)));
-// Do not use auto for it, which drops the alignment.
-typedef float LanesAnywhere __attribute__((vector_size(64), aligned(4), may_alias));
-
 /// One product of a sum: a pixel and the weights of a tap, `channels` values each.
 struct Product {
   const float *a, *b;
 };
 
-/// sums[c] = sum of a[c] * b[c].
-MPSCNN_CLONES void sum_products(const Product* products, i64 count, float* sums, i64 channels) {
-  i64 c = 0;
-  for (; c + 2 * kLanes <= channels; c += 2 * kLanes) {
-    Lanes first = {}, second = {};
-    for (i64 k = 0; k < count; ++k) {
-      const LanesAnywhere* const a = reinterpret_cast<const LanesAnywhere*>(products[k].a + c);
-      const LanesAnywhere* const b = reinterpret_cast<const LanesAnywhere*>(products[k].b + c);
-      first += a[0] * b[0], second += a[1] * b[1];
-    }
-    LanesAnywhere* const to = reinterpret_cast<LanesAnywhere*>(sums + c);
-    to[0] = first, to[1] = second;
-  }
-  for (; c + kLanes <= channels; c += kLanes) {
-    Lanes lanes = {};
-    for (i64 k = 0; k < count; ++k)
-      lanes += *reinterpret_cast<const LanesAnywhere*>(products[k].a + c) *
-               *reinterpret_cast<const LanesAnywhere*>(products[k].b + c);
-    *reinterpret_cast<LanesAnywhere*>(sums + c) = lanes;
-  }
-  if (c == channels) return;
-  std::fill(sums + c, sums + channels, 0.0f);
-  for (i64 k = 0; k < count; ++k) {
-    const float *const a = products[k].a, *const b = products[k].b;
-    for (i64 i = c; i < channels; ++i) sums[i] += a[i] * b[i];
-  }
-}
-
-/// sums[c] += sum of a[c] * b[c] over `count` pixels.
-MPSCNN_CLONES void add_products(const float* a, i64 a_step, const float* b, i64 b_step, i64 count, float* sums,
-                                i64 channels) {
-  i64 c = 0;
-  for (; c + 2 * kLanes <= channels; c += 2 * kLanes) {
-    LanesAnywhere* const to = reinterpret_cast<LanesAnywhere*>(sums + c);
-    Lanes first = to[0], second = to[1];
-    for (i64 k = 0; k < count; ++k) {
-      const LanesAnywhere* const x = reinterpret_cast<const LanesAnywhere*>(a + k * a_step + c);
-      const LanesAnywhere* const y = reinterpret_cast<const LanesAnywhere*>(b + k * b_step + c);
-      first += x[0] * y[0], second += x[1] * y[1];
-    }
-    to[0] = first, to[1] = second;
-  }
-  for (; c + kLanes <= channels; c += kLanes) {
-    LanesAnywhere* const to = reinterpret_cast<LanesAnywhere*>(sums + c);
-    Lanes lanes = *to;
-    for (i64 k = 0; k < count; ++k)
-      lanes += *reinterpret_cast<const LanesAnywhere*>(a + k * a_step + c) *
-               *reinterpret_cast<const LanesAnywhere*>(b + k * b_step + c);
-    *to = lanes;
-  }
-  if (c == channels) return;
-  for (i64 k = 0; k < count; ++k) {
-    const float *const x = a + k * a_step, *const y = b + k * b_step;
-    for (i64 i = c; i < channels; ++i) sums[i] += x[i] * y[i];
-  }
-}
+#define MPSCNN_LOOPS "engine/cpu/convolution/depthwise_gradient.inc"
+#define MPSCNN_ANY_PROCESSOR
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 /// Tap k of result j.
 struct Pair {
@@ -135,7 +76,7 @@ const char* data_gradient_depthwise(const DataGradientCall& call) {
           for (const Pair& column : columns[static_cast<std::size_t>(x)])
             products[count++] = {e.floats(n, row.result, column.result),
                                  by_tap.data() + (row.tap * w.kernel_w + column.tap) * c};
-        sum_products(products, count, to.floats(n, y, x), c);
+        MPSCNN_COPY(sum_products)(products, count, to.floats(n, y, x), c);
       }
     }
   });
@@ -172,11 +113,12 @@ const char* weights_gradient_depthwise(const WeightsGradientCall& call) {
           const i64 reach = src.w - 1 - place;
           const i64 last = std::clamp<i64>(reach < 0 ? 0 : reach / w.stride_w + 1, first, e.w);
           if (first < last)
-            add_products(results + first * c, c, row + (place + first * w.stride_w) * c, w.stride_w * c, last - first,
-                         sums, c);
+            MPSCNN_COPY(add_products)(results + first * c, c, row + (place + first * w.stride_w) * c, w.stride_w * c,
+                                      last - first, sums, c);
           if (!clamp) continue;
-          if (first > 0) add_products(results, c, row, 0, first, sums, c);
-          if (last < e.w) add_products(results + last * c, c, row + (src.w - 1) * c, 0, e.w - last, sums, c);
+          if (first > 0) MPSCNN_COPY(add_products)(results, c, row, 0, first, sums, c);
+          if (last < e.w)
+            MPSCNN_COPY(add_products)(results + last * c, c, row + (src.w - 1) * c, 0, e.w - last, sums, c);
         }
       }
       if ((k + 1 - begin) % kRows != 0 && k + 1 != end) continue;
