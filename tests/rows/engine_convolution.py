@@ -447,27 +447,31 @@ POOLED = [
 def pooled() -> Iterator[Row]:
     """Yield rows of first layers with the max pooling behind them."""
     for index, (n, h, w, out, start, pool_start, edge, neuron) in enumerate(POOLED):
-        rng = np.random.default_rng(357000 + index)
-        inner = tuple((e - 2 * start - 7) // 2 + 1 for e in (h, w))
-        size = tuple((e - 2 * pool_start - 3) // 2 + 1 for e in inner)
-        src = image(rng, (n, h, w, 3), formats="float16")
-        if start == 0:
-            src[:, :, (inner[1] - 1) * 2 + 7 :] = np.inf  # beside the windows
-        weights = exact_weights(rng, out, (7, 7), 3, index % 2 == 0)
-        window, pool = (
-            Window((7, 7), (2, 2), start=(start, start)),
-            Window((3, 3), (2, 2), (1, 1), (pool_start,) * 2, edge),
-        )
-        sums, sizes = with_error(correlate, values_of(src), *arrays(weights), window, 1, inner)
-        f = without_slope(neuron)
-        assert isinstance(f, dict)
-        values, error = activated(f, sums, sizes * (2.0**-7 if index == 1 else RELATIVE))
-        at = {"size": size, "offset": pool.offset(), "kernel": pool.kernel, "stride": pool.stride}
-        at |= {"dilation": pool.dilation, "edge": edge}
-        fields = {"src": src, **weights, "window": window.fields(), "neuron": f, "pool": pool.fields()}
-        fields |= {"h": inner[0], "w": inner[1], "reduced_precision": index == 1}
-        expected = (maximum(values, **at), maximum(error, **at))
-        yield row("ConvPool", f"first layer {index}", fields, {"dst": expected}, dst="float16")
+        for dtype in ("float16", "float32"):
+            rng = np.random.default_rng(357000 + index)
+            inner = tuple((e - 2 * start - 7) // 2 + 1 for e in (h, w))
+            size = tuple((e - 2 * pool_start - 3) // 2 + 1 for e in inner)
+            src = image(rng, (n, h, w, 3), formats=dtype)
+            is_rounded = index == 1  # by products of reduced precision
+            if dtype == "float32" and not is_rounded:
+                src = np.round(src * 64) / np.float32(64)  # tf32 and bfloat16 have these values
+            if start == 0:
+                src[:, :, (inner[1] - 1) * 2 + 7 :] = np.inf  # beside the windows
+            weights = exact_weights(rng, out, (7, 7), 3, index % 2 == 0)
+            window, pool = (
+                Window((7, 7), (2, 2), start=(start, start)),
+                Window((3, 3), (2, 2), (1, 1), (pool_start,) * 2, edge),
+            )
+            sums, sizes = with_error(correlate, values_of(src), *arrays(weights), window, 1, inner)
+            f = without_slope(neuron)
+            assert isinstance(f, dict)
+            values, error = activated(f, sums, sizes * (2.0**-7 if is_rounded else RELATIVE))
+            at = {"size": size, "offset": pool.offset(), "kernel": pool.kernel, "stride": pool.stride}
+            at |= {"dilation": pool.dilation, "edge": edge}
+            fields = {"src": src, **weights, "window": window.fields(), "neuron": f, "pool": pool.fields()}
+            fields |= {"h": inner[0], "w": inner[1], "reduced_precision": is_rounded or dtype == "float32"}
+            expected = (maximum(values, **at), maximum(error, **at))
+            yield row("ConvPool", f"first layer {index}, {dtype}", fields, {"dst": expected}, dst=dtype)
 
 
 def photographs() -> Iterator[Row]:

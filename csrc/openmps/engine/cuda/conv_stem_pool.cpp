@@ -20,11 +20,15 @@ constexpr i64 kBlocksPerProcessor = 2;
 
 i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
 
-/// Return why the kernel does not compute the problem. Addresses do not matter.
-const char* why_not(const ConvPoolProblem& p) {
+/// Return why no kernel computes the problem. Addresses do not matter.
+const char* why_not(const ConvPoolProblem& p, const Gpu& gpu) {
   const ConvWeights& weights = *p.weights;
   const Window &w = p.window, &pool = p.pool;
-  if (p.src.format != Format::float16 || p.dst.format != Format::float16) return "not float16";
+  const Format format = p.dst.format;
+  if (p.src.format != format || (format != Format::float16 && format != Format::float32))
+    return "neither float16 nor float32";
+  if (format == Format::float32 && !p.reduced_precision) return "exact float32";
+  if (format == Format::float32 && !gpu.has_tf32()) return "the GPU has no tf32";
   if (weights.groups != 1 || p.src.c != 3 || weights.kernel_h != 7 || weights.kernel_w != 7)
     return "not 7 x 7 of 3 channels";
   if (p.dst.c > 64 || p.dst.c % 8) return "more than 64 channels, or no multiple of 8";
@@ -44,11 +48,12 @@ const char* why_not(const ConvPoolProblem& p) {
 
 const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
   const auto& [p, work] = call;
-  if (const char* const reason = why_not(p)) return reason;
+  if (const char* const reason = why_not(p, work.gpu())) return reason;
+  const bool is_half = p.dst.format == Format::float16;
   GpuWeights& copies = GpuWeights::of(work.gpu(), *p.weights);
   StemPoolArgs args{.src = work.view(p.src),
                     .dst = work.view(p.dst),
-                    .weights = {copies.stem(*p.weights, p.window.start_w & 1)},
+                    .weights = {is_half ? copies.stem(*p.weights, p.window.start_w & 1) : copies.stem_tf32(*p.weights)},
                     .bias = copies.bias(*p.weights),
                     .start_h = static_cast<int>(p.window.start_h),
                     .start_w = static_cast<int>(p.window.start_w),
@@ -56,6 +61,7 @@ const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
                     .conv_w = static_cast<int>(p.w),
                     .pool_h = static_cast<int>(p.pool.start_h),
                     .pool_w = static_cast<int>(p.pool.start_w),
+                    .rows = is_half ? product::stem_pool::Pairs::kMaxRows : product::stem_pool::Singles::kMaxRows,
                     .neuron = work.activation(p.neuron)};
   args.tiles_w = static_cast<int>(divided_up(p.dst.w, product::stem_pool::kColumns));
   // Low tiles convolve more pixels twice; high ones leave processors idle if there are few images.
@@ -64,11 +70,13 @@ const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
   args.tiles_h = static_cast<int>(divided_up(p.dst.h, args.rows));
   args.tiles = p.dst.n * args.tiles_h * args.tiles_w;
   args.blocks = std::min<i64>(args.tiles, kBlocksPerProcessor * work.gpu().processors());
-  args.loads_pairs = p.src.w_stride == 3 && p.src.w % 2 == 0 && p.src.h_stride % 2 == 0 && p.src.n_stride % 2 == 0 &&
-                     args.src.data.address % 4 == 0;
-  args.stores_vectors =
-      args.dst.data.address % 16 == 0 && p.dst.w_stride % 8 == 0 && p.dst.h_stride % 8 == 0 && p.dst.n_stride % 8 == 0;
-  work.launch(product::stem_pool::conv_stem_pool, args, args.blocks, {&args.src, &args.dst});
+  const i64 of_word = is_half ? 2 : 1, of_vector = is_half ? 8 : 4;  // values
+  args.loads_words = p.src.w_stride == 3 && p.src.w % of_word == 0 && p.src.h_stride % of_word == 0 &&
+                     p.src.n_stride % of_word == 0 && args.src.data.address % 4 == 0;
+  args.stores_vectors = args.dst.data.address % 16 == 0 && p.dst.w_stride % of_vector == 0 &&
+                        p.dst.h_stride % of_vector == 0 && p.dst.n_stride % of_vector == 0;
+  work.launch(is_half ? product::stem_pool::conv_stem_pool : product::stem_pool::conv_stem_pool_tf32, args, args.blocks,
+              {&args.src, &args.dst});
   return nullptr;
 }
 
@@ -81,6 +89,6 @@ bool solve(const ConvPoolProblem& problem, Work& work) {
   return try_first("convolve, pool", kConvPools, Call<ConvPoolProblem>{problem, work});
 }
 
-bool fuses(const ConvPoolProblem& problem) { return !why_not(problem); }
+bool fuses(const ConvPoolProblem& problem, const Gpu& gpu) { return !why_not(problem, gpu); }
 
 }  // namespace openmps::cuda

@@ -100,7 +100,8 @@ layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, c
     case Form::packed_columns:
     case Form::packed_squares:
     case Form::stem:
-    case Form::stem_odd: break;  // kernels of their own
+    case Form::stem_odd:
+    case Form::stem_tf32: break;  // kernels of their own
   }
   return args;
 }
@@ -135,10 +136,15 @@ i64 vectors_of(const product::PackWeightsArgs& args) {
   return groups * args.chunks * product::kColumnTiles * 32;
 }
 
+i64 stem_vectors(bool is_tf32) {
+  using product::stem_pool::Shape, product::stem_pool::Pairs, product::stem_pool::Singles;
+  return is_tf32 ? Shape<Singles>::kPackedVectors : Shape<Pairs>::kPackedVectors;
+}
+
 }  // namespace
 
 std::size_t GpuWeights::bytes(const ConvWeights& weights, const Key& key) {
-  if (key.is_stem()) return product::stem_pool::kPackedVectors * sizeof(Halves8);
+  if (key.is_stem()) return static_cast<std::size_t>(stem_vectors(key.form == Form::stem_tf32)) * sizeof(Halves8);
   if (key.is_packed()) return static_cast<std::size_t>(vectors_of(Packing::of(weights, key))) * sizeof(Halves8);
   return static_cast<std::size_t>(arrangement(weights, key).values) * size_of(key.format);
 }
@@ -149,8 +155,9 @@ void GpuWeights::fill(Work& work, const ConvWeights& weights, const Key& key, Ad
     args.from = {from}, args.to = {to};
     work.launch(product::pack_weights, args, vectors_of(args));
   } else if (key.is_stem()) {
-    work.launch(product::stem_pool::pack_stem_weights, {{from}, {to}, weights.out_channels, key.form == Form::stem_odd},
-                product::stem_pool::kPackedVectors);
+    const bool is_tf32 = key.form == Form::stem_tf32;
+    work.launch(is_tf32 ? product::stem_pool::pack_stem_weights_tf32 : product::stem_pool::pack_stem_weights,
+                {{from}, {to}, weights.out_channels, key.form == Form::stem_odd}, stem_vectors(is_tf32));
   } else {
     layout::ArrangeWeightsArgs args = arrangement(weights, key);
     args.from = {from}, args.to = {to};
@@ -310,6 +317,9 @@ Address GpuWeights::packed_squares(const ConvWeights& weights) {
 }
 Address GpuWeights::stem(const ConvWeights& weights, bool is_odd) {
   return copy(weights, {is_odd ? Form::stem_odd : Form::stem, 0, Format::float16});
+}
+Address GpuWeights::stem_tf32(const ConvWeights& weights) {
+  return copy(weights, {Form::stem_tf32, 0, Format::float32});
 }
 Pointer<const float> GpuWeights::bias(const ConvWeights& weights) {
   return {weights.bias.empty() ? 0 : copy(weights, {Form::bias, 0, Format::float32})};

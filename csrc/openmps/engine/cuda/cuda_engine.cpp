@@ -181,7 +181,7 @@ class CudaEngine final : public Engine {
     const Format format = conv.dst.format;
     if (format != Format::float16 && format != Format::float32) return false;
     if (std::holds_alternative<NeuronProblem>(next)) return true;
-    if (const auto* const pool = std::get_if<PoolProblem>(&next)) return cuda::fuses(pooled(conv, *pool));
+    if (const auto* const pool = std::get_if<PoolProblem>(&next)) return cuda::fuses(pooled(conv, *pool), gpu_);
     const auto* const sum = std::get_if<BinaryProblem>(&next);
     // Depth-wise convolutions have kernels of their own, without a sum.
     return sum && conv.weights->groups == 1 && sum->src0.view.format == format && sum->src1.view.format == format;

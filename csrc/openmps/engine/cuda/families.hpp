@@ -65,7 +65,7 @@ bool solve(const FunctionProblem& problem, Work& work);
 bool may_gather(const Problem& problem);
 
 /// Return whether a kernel computes both.
-bool fuses(const ConvPoolProblem& problem);
+bool fuses(const ConvPoolProblem& problem, const Gpu& gpu);
 /// Return whether one pass over the images computes the two.
 bool fuses(const NormalizeAddProblem& problem);
 bool fuses(const MaskedSumMomentsProblem& problem);

@@ -34,6 +34,8 @@ class Gpu {
   /// Return the compute capability: 90 for 9.0.
   int architecture() const { return architecture_; }
   int processors() const { return processors_; }
+  /// Return whether tensor cores multiply tf32.
+  bool has_tf32() const { return driver_.is_host || architecture_ >= 80; }
   /// Return whether blocks can run in clusters.
   bool has_clusters() const { return driver_.is_host || architecture_ >= 90; }
   int ordinal() const { return ordinal_; }
