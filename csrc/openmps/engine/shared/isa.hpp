@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPSCNN_CLONES before a function compiles one copy of it per instruction set. Such a function must not contain a
-// parallel region: the compiler outlines those into functions of the base instruction set.
+// MPSCNN_CLONES before a function compiles one copy of it per instruction set: for loops over numbers. In a clone, GCC
+// splits wide vectors into numbers where they are compared or converted; loops over vectors are included once per
+// instruction set instead [cpu/pointwise/vector_copies.inc]. Such a function must not contain a parallel region: the
+// compiler outlines those into functions of the base instruction set.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
