@@ -31,7 +31,12 @@ std::shared_ptr<void> owned(Scratch scratch) {
 }  // namespace
 
 dnnl::engine& onednn_engine() {
-  static auto* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  static auto* const engine = [] {
+    // Make oneDNN's cache of primitives here, before threads use it: ThreadSanitizer does not see the guard of a static
+    // variable in a library that is not instrumented.
+    dnnl::get_primitive_cache_capacity();
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return *engine;
 }
 
