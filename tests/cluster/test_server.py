@@ -22,7 +22,7 @@ import pytest
 import mpscnn
 
 from .conftest import classifier, of_two_inputs
-from .servers import HEADER, SLOW, Answer, Server, image, random_image, serving, soak
+from .servers import HEADER, SLOW, Answer, Server, as_binary, image, random_image, serving, soak
 
 for package in ("uvicorn", "httptools", "starlette", "prometheus_client", "typer", "rich"):
     pytest.importorskip(package)
@@ -47,11 +47,6 @@ def net() -> mpscnn.Network:
 
 def as_json(x: np.ndarray, datatype: str = "FP32", **more: Any) -> dict[str, Any]:
     return {"inputs": [{"name": "x", "shape": list(x.shape), "datatype": datatype, "data": x.ravel().tolist(), **more}]}
-
-
-def as_binary(x: np.ndarray, datatype: str = "FP32") -> dict[str, Any]:
-    entry = {"name": "x", "shape": list(x.shape), "datatype": datatype, "parameters": {"binary_data_size": x.nbytes}}
-    return {"inputs": [entry], "parameters": {"binary_data_output": True}}
 
 
 def arrays_of(answer: Answer) -> dict[str, np.ndarray]:
