@@ -23,7 +23,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-no-device test-apple test-split test-cuda test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
+.PHONY: help demo test check test-no-device test-apple test-split test-cuda test-cluster test-shapes bench docs wheel lint format dev dev-test test-asan test-tsan check-macos clean distclean
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
@@ -61,6 +61,9 @@ test-split: $(stamps)/package $(stamps)/group-test  ## all tests of the package 
 
 test-cuda: $(stamps)/package $(stamps)/programs $(stamps)/group-test  ## the CUDA engine on a GPU: rows, networks, training, compute-sanitizer
 	@MPSCNN_CPP_TESTS=build/release/tests $(py) -m pytest tests/test_gpu.py $(ARGS)
+
+test-cluster: $(stamps)/package $(stamps)/group-cluster $(stamps)/system-java  ## examples of Ray, Spark and Dask on 2,000 pictures, 3 minutes
+	@$(py) -m pytest tests/cluster/test_examples.py $(ARGS)
 
 test-shapes: $(stamps)/package $(stamps)/group-test  ## compare every layer of tests/shapes.txt with PyTorch, 6 minutes
 	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)
@@ -134,6 +137,10 @@ $(stamps)/system: tools/debian_packages.sh
 
 $(stamps)/system-asan: $(stamps)/system
 	@$(call debian,libclang-rt-19-dev)
+	@touch $@
+
+$(stamps)/system-java: $(stamps)/system
+	@$(call debian,openjdk-17-jre-headless)
 	@touch $@
 
 # Build requirements of GNUstep base (tools/make_foundation.sh), and advzip.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples with a real Ray and a real Spark on this machine; without these packages they are skipped.
+"""The examples with a real Ray and a real Spark on this machine: make test-cluster.
 
-They are not in the group "test" of pyproject.toml: with them, an environment has 1.2 GB more and takes 2.5 minutes
-more to install.
+The packages are not in the group "test" of pyproject.toml: with them, an environment has 1.2 GB more and takes 1 to 2.5
+minutes more to install. Without them the tests are skipped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "cluster"
+PICTURES = 2000
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"not installed: pip install {' '.join(missing)}")
+    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed: make test-cluster")
 
 
 def run(program: str, *arguments: object) -> dict[str, Any]:
@@ -42,8 +43,8 @@ def run(program: str, *arguments: object) -> dict[str, Any]:
 @pytest.mark.parametrize("kill", [False, True], ids=["whole", "killed"])
 def test_ray_data(kill: bool) -> None:
     """Also if an actor is killed by SIGKILL while it works: its batches are computed again."""
-    report = run("ray_data.py", 64, "--size", 24, "--batch", 8, *(["--kill"] if kill else []))
-    assert report["killed"] == kill
+    report = run("ray_data.py", PICTURES, "--size", 24, "--batch", 32, *(["--kill"] if kill else []))
+    assert (report["pictures"], report["killed"]) == (PICTURES, kill)
     assert report["missing"] == 0
     assert report["max_difference_from_one_process"] < 1e-6
     assert report["processes"] >= 1
@@ -51,9 +52,10 @@ def test_ray_data(kill: bool) -> None:
 
 @pytest.mark.slow
 @needs("pyspark", "pandas", "pyarrow", "skimage", "safetensors")
-@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17: make test-cluster")
 def test_spark() -> None:
-    report = run("spark_udf.py", 40, "--size", 16, "--batch", 8)
+    report = run("spark_udf.py", PICTURES, "--size", 16, "--batch", 32)
+    assert report["pictures"] == PICTURES
     for way in ("predict_batch_udf", "mapInPandas", "mapInArrow"):
         assert report[way]["missing"] == 0
         assert report[way]["max_difference_from_one_process"] < 1e-6
