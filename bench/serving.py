@@ -257,6 +257,47 @@ def scalings(path: Path, batch: int, rounds: int, seconds: float) -> list[dict[s
     return rows
 
 
+# ---- memory of processes
+
+LOADED = """
+import sys, numpy as np, mpscnn
+net = mpscnn.load(sys.argv[1], mapped=sys.argv[2] == "True")
+net(np.zeros((1, 3, 224, 224), np.float32))
+print('ready', flush=True); sys.stdin.readline()
+"""
+
+
+def memory(path: Path, mapped: bool, processes: int) -> dict[str, Any]:
+    """Return the memory in MB of one of so many processes that have loaded a file and called it, and of all.
+
+    In proportional set sizes, a page that several processes share counts in equal parts in each of them.
+    """
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", LOADED, str(path), str(mapped)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(processes)
+    ]
+    sizes = []
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        for process in started:
+            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            sizes.append([int(re.findall(rf"^{name}: *([0-9]+) kB", text, re.M)[0]) / 1000 for name in ("Rss", "Pss")])
+    finally:
+        for process in started:
+            process.communicate(b"\n")
+    return {
+        "mapped": mapped,
+        "processes": processes,
+        "resident_mb": round(statistics.mean(resident for resident, _ in sizes)),
+        "proportional_mb": round(statistics.mean(proportional for _, proportional in sizes)),
+        "all_mb": round(sum(proportional for _, proportional in sizes)),
+    }
+
+
 # ---- the command
 
 
@@ -279,6 +320,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--max-batch", type=within(1), default=8)
     parser.add_argument("--scaling", action="store_true", help="threads and processes without a server")
+    parser.add_argument("--memory", action="store_true", help="memory of processes that load one file")
+    parser.add_argument("--network", default=NETWORK, help="one of bench.networks (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--serve-onnx", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -293,16 +336,30 @@ def main(arguments: list[str] | None = None) -> int:
     report: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),
-        "network": f"{NETWORK}, 224 x 224",
+        "network": f"{options.network}, 224 x 224",
         "threads": options.threads,
     }
     for name, value in report.items():
         print(f"{name:<10}{value}")
     with tempfile.TemporaryDirectory() as folder:
         onnx, saved = Path(folder) / "net.onnx", Path(folder) / "net.mpscnn"
-        onnx.write_bytes(_onnx(_module(NETWORK)))
+        onnx.write_bytes(_onnx(_module(options.network)))
         mpscnn.load(onnx, input_shapes={"x": (1, *SHAPE)}).save(saved)
-        if options.scaling:
+        if options.memory:
+            report["file_mb"] = round(saved.stat().st_size / 1e6)
+            print(f"file      {report['file_mb']} MB")
+            print("mapped  processes  resident MB, each  proportional MB, each  all MB")
+            report["memory"] = []
+            for mapped in (True, False):
+                for processes in (1, 2, 4):
+                    row = memory(saved, mapped, processes)
+                    report["memory"].append(row)
+                    print(
+                        f"{'yes' if mapped else 'no':<8}{processes:>9}{row['resident_mb']:>19}"
+                        f"{row['proportional_mb']:>23}{row['all_mb']:>8}",
+                        flush=True,
+                    )
+        elif options.scaling:
             report["scaling"] = []
             print("processes  callers  threads  batch  images/s  CPU ms/image  ratio")
             for batch in (1, 8):
