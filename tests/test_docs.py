@@ -61,7 +61,7 @@ def test_counts_of_the_readme_are_up_to_date(generator: ModuleType) -> None:
 
 
 def test_speed_is_that_of_the_page() -> None:
-    """README.md's table and the picture repeat docs/performance.md."""
+    """README.md's tables and the pictures repeat docs/performance.md."""
     pytest.importorskip("matplotlib")
     spec = importlib.util.spec_from_file_location("gen_speed", ROOT / "tools" / "gen_speed.py")
     assert spec is not None
@@ -78,6 +78,11 @@ def test_speed_is_that_of_the_page() -> None:
     for row in speed.rows():
         assert any(text.startswith(row.ratio) for text in shown)
         assert f"{row.theirs / row.ours:.2f}" == row.ratio
+    shown = speed.texts(speed.CPU_PICTURE.read_text())
+    assert shown == speed.texts(speed.cpu_picture()), "python tools/gen_speed.py draws it again"
+    for name, *_, ratio in speed.cpu_rows()[0][1:]:
+        assert name in shown
+        assert any(text.startswith(f"{ratio}: ") for text in shown)
 
 
 def test_each_kernel_is_in_the_table_of_platforms(generator: ModuleType) -> None:
