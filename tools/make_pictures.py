@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make the pictures of README.md and docs/gallery.md, in docs/assets, by the examples.
+"""Make the pictures of README.md and docs/, in docs/assets, by the examples.
 
     python tools/make_pictures.py [NAME...]
 
-Takes some minutes: the detector and two networks are trained. docs/assets/speed.svg is by tools/gen_speed.py.
+Takes some minutes: the detector and two networks are trained. tools/gen_speed.py draws the plots of speed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "docs" / "assets"
 EXAMPLES = ROOT / "examples"
 WIDTH = 660  # pixels, at most
-LIMIT = 300_000  # bytes of all pictures together
+LIMIT = 360_000  # bytes of all pictures together
 
 PICTURES = {
     "super_resolution.jpg": "upscale.py",
@@ -36,6 +36,7 @@ PICTURES = {
     "edges.jpg": "docs/tutorials/objective_c.md",
     "training.svg": "train.py",
     "network.svg": "mpscnn plot",
+    "trace.svg": "mpscnn trace",
 }
 """Each picture, and the program that makes it."""
 
@@ -96,8 +97,8 @@ def training(name: str, folder: Path) -> None:
     (ASSETS / name).write_bytes((folder / "digits" / "history.svg").read_bytes())
 
 
-def network(name: str, folder: Path) -> None:
-    """Draw a residual block with batch normalization before pooling and a classifier."""
+def residual_network(folder: Path) -> Path:
+    """Write a network of a residual block, pooling and a classifier; return its file."""
     import mpscnn
 
     layers = [
@@ -114,8 +115,46 @@ def network(name: str, folder: Path) -> None:
     ]
     net = mpscnn.Trainer(layers, input_shapes=(1, 3, 64, 64)).network()
     net.save(folder / "net.mpscnn")
-    command = [sys.executable, "-m", "mpscnn", "plot", str(folder / "net.mpscnn"), "-o", str(ASSETS / name)]
+    return folder / "net.mpscnn"
+
+
+def network(name: str, folder: Path) -> None:
+    command = [sys.executable, "-m", "mpscnn", "plot", str(residual_network(folder)), "-o", str(ASSETS / name)]
     subprocess.run([*command, "--input-shape", "1x3x64x64"], check=True)
+
+
+def trace(name: str, folder: Path) -> None:
+    """Record a trace of that network; draw its last run with tracks for the thread and the device, as Perfetto does."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    file = folder / "trace.json"
+    command = [sys.executable, "-m", "mpscnn", "trace", str(residual_network(folder)), "-o", str(file), "--runs", "3"]
+    subprocess.run([*command, "--input-shape", "1x3x128x128"], check=True, stdout=subprocess.DEVNULL)
+    events = json.loads(file.read_text())["traceEvents"]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    spans = [event for event in events if event["ph"] == "X"]
+    run = spans[len(spans) * 2 // 3 :]
+    start = run[0]["ts"]
+    colours = ["#86b0e0", "#9fd0ab", "#e9c46a", "#d99a9a", "#b9a3e3", "#8fcbd0"]
+    kernels = list(dict.fromkeys(event["args"]["kernel"] for event in run))
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "mpscnn", "font.family": "sans-serif"}):
+        figure = Figure(figsize=(8.4, 2.8), layout="constrained")
+        axes = figure.subplots()
+        for event in run:
+            colour = colours[kernels.index(event["args"]["kernel"]) % len(colours)]
+            left, width = (event["ts"] - start) / 1e3, event["dur"] / 1e3
+            axes.barh(event["tid"], width, left=left, height=0.6, color=colour, edgecolor="white", linewidth=0.5)
+            if event["cat"] == "execute" and width > 0.06 * (run[-1]["ts"] + run[-1]["dur"] - start) / 1e3:
+                axes.text(left + width / 2, event["tid"], event["name"], ha="center", va="center", fontsize=9)
+        axes.set_yticks(list(names), list(names.values()))
+        axes.invert_yaxis()
+        axes.set_xlabel("ms")
+        patches = [Patch(color=colours[number % len(colours)], label=kernel) for number, kernel in enumerate(kernels)]
+        figure.legend(handles=patches, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        figure.savefig(ASSETS / name, facecolor="white", metadata={"Date": None, "Creator": None})
 
 
 def example(name: str, folder: Path) -> None:
@@ -130,11 +169,12 @@ MAKERS = {
     "edges.jpg": edges,
     "training.svg": training,
     "network.svg": network,
+    "trace.svg": trace,
 }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the pictures of README.md and docs/gallery.md.")
+    parser = argparse.ArgumentParser(description="Make the pictures of README.md and docs/.")
     parser.add_argument("names", nargs="*", choices=[*PICTURES, []], metavar="NAME", help=", ".join(PICTURES))
     names = parser.parse_args().names or list(PICTURES)
     os.environ["MPLBACKEND"] = "svg"
