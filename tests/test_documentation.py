@@ -145,9 +145,19 @@ def test_pictures_are_small_and_have_a_program() -> None:
     assert sum(path.stat().st_size for path in files) < pictures.LIMIT
     gallery = (ROOT / "docs" / "gallery.md").read_text()
     for name, program in pictures.PICTURES.items():
-        if program.endswith(".py"):
+        if (pictures.EXAMPLES / program).is_file():
             assert f"assets/{name}" in gallery
             assert f"examples/{program}" in gallery
+
+
+def test_drawing_of_the_house_is_up_to_date() -> None:
+    drawing = tool("draw_house")
+    assert drawing.PICTURE.read_text() == drawing.picture(), "python tools/draw_house.py draws it again"
+    folders = {name for box in drawing.BOXES for name in re.split(", ", box.name) if "/" in name}
+    assert len(folders) == 6
+    assert [folder for folder in sorted(folders) if not (ROOT / folder).is_dir()] == []
+    page = (ROOT / "docs" / "how_it_works.md").read_text()
+    assert [folder for folder in sorted(folders) if f"../{folder}" not in page] == []
 
 
 def test_slow_tests_are_there() -> None:

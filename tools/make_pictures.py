@@ -37,6 +37,7 @@ PICTURES = {
     "training.svg": "train.py",
     "network.svg": "mpscnn plot",
     "trace.svg": "mpscnn trace",
+    "house.svg": "tools/draw_house.py",
 }
 """Each picture, and the program that makes it."""
 
@@ -157,6 +158,13 @@ def trace(name: str, folder: Path) -> None:
         figure.savefig(ASSETS / name, facecolor="white", metadata={"Date": None, "Creator": None})
 
 
+def house(name: str, folder: Path) -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    import draw_house
+
+    draw_house.PICTURE.write_text(draw_house.picture(), encoding="utf-8")
+
+
 def example(name: str, folder: Path) -> None:
     output = folder / "picture.png"
     run(PICTURES[name], output)
@@ -170,6 +178,7 @@ MAKERS = {
     "training.svg": training,
     "network.svg": network,
     "trace.svg": trace,
+    "house.svg": house,
 }
 
 
