@@ -15,6 +15,7 @@ from mpscnn.layers import aligned
 from . import (
     candidates,
     contention,
+    core_ai,
     functions,
     gpu,
     gpu_training,
@@ -45,6 +46,7 @@ SECTIONS = [
     "winograd",
 ]
 GPU_SECTIONS = ["gpu", "gpu_training", "candidates"]
+SLOW_SECTIONS = ["core_ai"]  # a peer takes seconds for a call: to be asked for, too
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -167,7 +169,12 @@ def _print_winograd(rows: list[dict[str, Any]]) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[*SECTIONS, *GPU_SECTIONS, []], help="default: all that need no GPU")
+    parser.add_argument(
+        "what",
+        nargs="*",
+        choices=[*SECTIONS, *GPU_SECTIONS, *SLOW_SECTIONS, []],
+        help="default: all that need no GPU and are not slow",
+    )
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each case (default: %(default)s)")
     parser.add_argument("--case", default="", help="only cases whose name contains this text")
     parser.add_argument(
@@ -221,6 +228,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_networks(results["networks"])
+    if "core_ai" in what:
+        results["core_ai"] = core_ai.run(options.seconds, options.case)
+        if not options.json:
+            print()
+            _print_networks(results["core_ai"])
     if "graphs" in what:
         try:
             results["graphs"] = graphs.run(options.seconds, options.case, options.best)
