@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -121,6 +122,23 @@ def test_nothing_is_loaded_from_the_network(site: Path, pages: dict[Path, Page])
     assert [file for file in loaded if re.match(r"(https?:)?//", file)] == []
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//", style.read_text()), style.name
+
+
+def test_local_files_can_be_searched(site: Path, pages: dict[Path, Page]) -> None:
+    """Browsers load scripts in local files, no JSON and no workers."""
+    index = (site / "search" / "search_index.js").read_text()
+    assert index.startswith("var __index = ")
+    assert json.loads(index.partition(" = ")[2]) == json.loads((site / "search" / "search_index.json").read_text())
+    without = [path.name for path, page in pages.items() if not any("iframe-worker" in name for name in page.loaded)]
+    assert without == []
+
+
+def test_no_page_is_a_dead_end(site: Path, pages: dict[Path, Page]) -> None:
+    """Each page of the navigation links to the one before or after it."""
+    shown = [path for path in pages if "source" not in path.relative_to(site).parts and path.name != "404.html"]
+    assert len(shown) > 40
+    ended = [path.name for path in shown if "md-footer__link" not in path.read_text()]
+    assert ended == ["api_notes.html"]  # of tools/api, not in the navigation
 
 
 def test_docstrings_are_those_of_help(site: Path) -> None:
