@@ -41,6 +41,16 @@ def test_nothing_reads_the_environment_beside_the_table() -> None:
     assert not set(re.findall(r'environ\S*"(MPSCNN_\w+)"', of_python)) - NOT_OF_THE_LIBRARY
 
 
+def test_the_page_has_the_variables_of_others() -> None:
+    page = (ROOT / "docs/environment.md").read_text()
+    sources = "".join(path.read_text() for path in (ROOT / "csrc").rglob("*.cpp"))
+    found = set(re.findall(r'getenv\("(\w+)"\)', sources))
+    of_python = "".join(path.read_text() for path in (ROOT / "python").rglob("*.py"))
+    found |= set(re.findall(r'"([A-Z_]+)" (?:not )?in os\.environ', of_python))
+    assert found >= {"HOME", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"}
+    assert {name for name in found if f"`{name}`" not in page} == set()
+
+
 @on_linux
 @pytest.mark.parametrize(
     ("variable", "value", "sentence"),
