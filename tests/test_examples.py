@@ -71,6 +71,13 @@ def test_weights_in_the_wrong_order_are_noticed(
     assert "DIFFERENT: more than 1e-05" in capsys.readouterr().out
 
 
+def test_folders_hide_no_packages() -> None:
+    """A tutorial adds the folder to sys.path, and PyTorch tries to import triton: torch.export failed with ours."""
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
+    assert "super_resolution" in folders
+    assert folders & {"onnx", "tensorrt", "torchvision", "triton"} == set()
+
+
 def test_arguments_are_checked() -> None:
     result = run("--kernel", "0")
     assert result.returncode == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/triton with a stand-in for triton_python_backend_utils. It was not run inside Triton."""
+"""examples/triton_server with a stand-in for triton_python_backend_utils. It was not run inside Triton."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import mpscnn
 from .conftest import classifier, of_two_inputs
 from .servers import image
 
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "triton"
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples" / "triton_server"
 
 
 class Tensor:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make a folder of Triton's model repository from a network: NAME/config.pbtxt, NAME/1/model.py, NAME/1/model.mpscnn.
 
-python examples/triton/make_repository.py features.mpscnn models [--name NAME] [--max-batch 8] [--threads 2]
+python examples/triton_server/make_repository.py features.mpscnn models [--name NAME] [--max-batch 8] [--threads 2]
 tritonserver --model-repository models
 """
 
