@@ -20,7 +20,7 @@ from test_documentation import FENCED, ROOT, Block, is_as_shown, run
 TUTORIALS = ROOT / "docs" / "tutorials"
 PACKAGES = {
     "pytorch": ["torch", "safetensors", "skimage"],
-    "onnx": ["torch", "onnx", "onnxruntime", "onnxscript", "skimage"],
+    "onnx": ["torch", "onnx", "onnxruntime", "onnxscript", "skimage", "typer", "rich"],
 }
 
 
