@@ -17,7 +17,6 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when libraries are loaded
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from shared import COLOURS, UserError, count, fraction, save
+from shared import COLOURS, UserError, count, fraction, natural, run, save
 from tqdm import tqdm
 
 import mpscnn
@@ -258,30 +257,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=fraction, default=0.01, metavar="X", help="Adam's (%(default)s)")
     parser.add_argument("--threshold", type=fraction, default=0.5, metavar="X", help="min score (%(default)s)")
     parser.add_argument("--scenes", type=count, default=200, metavar="N", help="scenes to measure (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of weights and scenes (%(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of weights and scenes (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("detect.png"), metavar="PNG", help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    options = parser.parse_args(arguments)
-    if options.seed < 0:
-        parser.error(f"--seed ({options.seed}) is less than the minimum (0).")
-    return options
+    return parser.parse_args(arguments)
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    return [
+        f"Precision  {figures['precision']:.1%} of the boxes are right, of digits that training did not use",
+        f"Recall     {figures['recall']:.1%} of {figures['digits']} digits in {figures['scenes']} scenes are found",
+        f"Time       {figures['seconds']:.1f} s in all, {figures['milliseconds_per_scene']:.2f} ms per scene",
+        f"Picture    {figures['picture']}",
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    try:
-        figures = detect(options)
-    except UserError as problem:
-        print(f"detect: {problem}", file=sys.stderr)
-        return 1
-    if options.json:
-        print(json.dumps(figures))
-        return 0
-    print(f"Precision  {figures['precision']:.1%} of the boxes are right, of digits that training did not use")
-    print(f"Recall     {figures['recall']:.1%} of {figures['digits']} digits in {figures['scenes']} scenes are found")
-    print(f"Time       {figures['seconds']:.1f} s in all, {figures['milliseconds_per_scene']:.2f} ms per scene")
-    print(f"Picture    {figures['picture']}")
-    return 0
+    return run("detect", detect, lines, parse(arguments))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Needs additional packages: pip install scikit-image pillow tqdm.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from shared import UserError, count, read_picture, save, side_by_side
+from shared import UserError, count, natural, read_picture, run, save, side_by_side
 from tqdm import trange
 
 import mpscnn
@@ -159,39 +158,33 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="standard deviations over distances in pixels, and over colours in 0...1 (2 0.15)",
     )  # fmt: skip
     parser.add_argument("--noise", type=positive, default=12, metavar="X", help="that is added, of 255 (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the noise (%(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the noise (%(default)s)")
     parser.add_argument("--repeat", type=count, default=10, metavar="N", help="timed runs (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("metal_function.png"), metavar="PNG", help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    options = parser.parse_args(arguments)
-    if options.seed < 0:
-        parser.error(f"--seed ({options.seed}) is less than the minimum (0).")
-    return options
+    return parser.parse_args(arguments)
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    height, width = figures["size"]
+    return [
+        f"Device               {figures['device']}",
+        f"Photograph           {width} x {height}",
+        f"Difference to NumPy  {figures['difference_from_numpy']:.1e} at most",
+        f"Time                 {figures['milliseconds_per_picture']:.2f} ms: convolution, function, convolution",
+        f"Before and after     {figures['picture']}",
+    ]
+
+
+def problems(figures: dict[str, Any]) -> list[str]:
+    difference = figures["difference_from_numpy"]
+    if difference <= DIFFERENCE_ALLOWED:
+        return []
+    return [f"the difference from NumPy ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    try:
-        figures = smooth(options)
-    except UserError as problem:
-        print(f"metal_function: {problem}", file=sys.stderr)
-        return 1
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        height, width = figures["size"]
-        print(f"Device               {figures['device']}")
-        print(f"Photograph           {width} x {height}")
-        print(f"Difference to NumPy  {figures['difference_from_numpy']:.1e} at most")
-        print(f"Time                 {figures['milliseconds_per_picture']:.2f} ms: convolution, function, convolution")
-        print(f"Before and after     {figures['picture']}")
-    if not figures["difference_from_numpy"] <= DIFFERENCE_ALLOWED:
-        print(
-            f"metal_function: the difference from NumPy ({figures['difference_from_numpy']:.1e}) is greater than "
-            f"{DIFFERENCE_ALLOWED:.0e}.", file=sys.stderr,
-        )  # fmt: skip
-        return 1
-    return 0
+    return run("metal_function", smooth, lines, parse(arguments), problems)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ beside it: results are compared, and both are timed.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from shared import UserError, read_picture, save, side_by_side
+from shared import count, read_picture, run, save, side_by_side
 from tqdm import trange
 from upscale import as_pixels
 
@@ -43,8 +42,8 @@ class LayerSource(mpscnn.DataSource):
     def __init__(self, layer: LayerWeights, enlarges: bool) -> None:
         self._layer = layer
         # The colour varies slowest in a pixel shuffle, fastest in MPS's sub-pixel convolution.
-        count = len(layer.bias)
-        self._order = np.arange(count).reshape(-1, FACTOR**2).T.ravel() if enlarges else np.arange(count)
+        order = np.arange(len(layer.bias))
+        self._order = order.reshape(-1, FACTOR**2).T.ravel() if enlarges else order
         described = layer.layer
         self.descriptor = mpscnn.ConvolutionDescriptor(
             described["kernel_size"],
@@ -99,12 +98,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("photograph", nargs="?", type=Path, help="picture file; downsampled, then upscaled again")
     parser.add_argument("--output", type=Path, default=Path("node_graph.png"), help="picture of the result")
-    parser.add_argument("--rounds", type=int, default=15, help="timed calls")
+    parser.add_argument("--rounds", type=count, default=15, help="timed calls")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(arguments)
-    if options.rounds < 1:
-        parser.error(f"--rounds ({options.rounds}) is less than the minimum (1)")
-    return options
+    return parser.parse_args(arguments)
 
 
 def compare(options: argparse.Namespace) -> dict[str, Any]:
@@ -133,24 +129,20 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def lines(figures: dict[str, Any]) -> list[str]:
+    height, width = figures["size"]
+    return [
+        f"Graph                  {figures['nodes']} MPSCNNConvolutionNodes, each with a data source",
+        f"Picture                {width // FACTOR} x {height // FACTOR} -> {width} x {height}",
+        f"PSNR                   bicubic {figures['psnr_bicubic']:.2f} dB, graph {figures['psnr']:.2f} dB",
+        f"Difference to Network  {figures['difference']:.1e} at most",
+        f"Time                   graph {figures['graph_ms']:.2f} ms, Network {figures['network_ms']:.2f} ms",
+        f"Side by side           {figures['output']}",
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
-    try:
-        result = compare(options)
-    except UserError as problem:
-        print(f"node_graph: {problem}", file=sys.stderr)
-        return 1
-    if options.json:
-        print(json.dumps(result))
-        return 0
-    height, width = result["size"]
-    print(f"Graph                  {result['nodes']} MPSCNNConvolutionNodes, each with a data source")
-    print(f"Picture                {width // FACTOR} x {height // FACTOR} -> {width} x {height}")
-    print(f"PSNR                   bicubic {result['psnr_bicubic']:.2f} dB, graph {result['psnr']:.2f} dB")
-    print(f"Difference to Network  {result['difference']:.1e} at most")
-    print(f"Time                   graph {result['graph_ms']:.2f} ms, Network {result['network_ms']:.2f} ms")
-    print(f"Side by side           {result['output']}")
-    return 0
+    return run("node_graph", compare, lines, parse(arguments))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when libraries are loaded
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -29,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from shared import COLOURS, Picture, UserError, count, fraction, read_picture, save, side_by_side
+from shared import COLOURS, Picture, UserError, count, fraction, natural, read_picture, run, save, side_by_side
 from tqdm import tqdm
 
 import mpscnn
@@ -206,40 +205,36 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         )  # fmt: skip
     parser.add_argument("--epochs", type=count, default=20, metavar="N", help="of 64 patches (%(default)s)")
     parser.add_argument("--learning-rate", type=fraction, default=0.01, metavar="X", help="Adam's (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of weights and patches (%(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of weights and patches (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("segment.png"), metavar="PNG", help="(%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
-    if options.seed < 0:
-        parser.error(f"--seed ({options.seed}) is less than the minimum (0).")
     if (options.photograph is None) != (options.weights is None):
         parser.error("a photograph and --weights go together: without both, the program trains a network of its own.")
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
+def segment(options: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
-    try:
-        figures = own_network(options) if options.weights else coins_of_the_photograph(options)
-    except UserError as problem:
-        print(f"segment: {problem}", file=sys.stderr)
-        return 1
-    figures |= {
+    figures = own_network(options) if options.weights else coins_of_the_photograph(options)
+    return figures | {
         "device": mpscnn.Device().name,
         "seconds": round(time.perf_counter() - started, 1),
         "picture": str(options.output),
     }
-    if options.json:
-        print(json.dumps(figures))
-        return 0
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    shown = []
     if "iou" in figures:
-        print(f"Overlap  {figures['iou']:.1%} (intersection over union) on the part that training did not use")
-    for number, share in figures.get("share", {}).items():
-        print(f"Class {number:<3}{share:7.1%} of the pixels")
-    print(f"Time     {figures['seconds']:.1f} s in all, {figures['milliseconds']:.1f} ms for the picture")
-    print(f"Picture  {figures['picture']}")
-    return 0
+        shown.append(f"Overlap  {figures['iou']:.1%} (intersection over union) on the part that training did not use")
+    shown += [f"Class {number:<3}{share:7.1%} of the pixels" for number, share in figures.get("share", {}).items()]
+    shown.append(f"Time     {figures['seconds']:.1f} s in all, {figures['milliseconds']:.1f} ms for the picture")
+    return [*shown, f"Picture  {figures['picture']}"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run("segment", segment, lines, parse(arguments))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,41 @@ COLOURS = (
 
 class UserError(Exception):
     """An error that the user can fix."""
+
+
+Figures = dict[str, Any]
+"""What a program has found, as JSON."""
+
+
+def run(
+    name: str,
+    compute: Callable[[argparse.Namespace], Figures],
+    lines: Callable[[Figures], list[str]],
+    options: argparse.Namespace,
+    problems: Callable[[Figures], list[str]] = lambda figures: [],
+) -> int:
+    """Compute the figures of a program, and print them as lines, or as JSON with --json; return the exit status.
+
+    It is 1 after a UserError, and if there are `problems`: sentences about figures that are wrong.
+    """
+    try:
+        figures = compute(options)
+    except UserError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(figures) if options.json else "\n".join(lines(figures)))
+    found = problems(figures)
+    for problem in found:
+        print(f"{name}: {problem}.", file=sys.stderr)
+    return 1 if found else 0
+
+
+def natural(text: str) -> int:
+    """Return the number of an option, 0 or more."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} is less than the minimum (0)")
+    return number
 
 
 def count(text: str) -> int:

@@ -11,7 +11,6 @@ PyTorch's.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import skimage.data
 from numpy.typing import NDArray
-from shared import UserError, read_picture, save, side_by_side
+from shared import UserError, count, natural, read_picture, run, save, side_by_side
 from tqdm import trange
 
 import mpscnn
@@ -62,23 +61,18 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("photograph", nargs="?", type=Path, help="picture file (default: a cat, of scikit-image)")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="of a style: .pth, .safetensors (default: random)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random weights (%(default)s)")
-    parser.add_argument("--width", type=int, default=32, metavar="N", help="channels of random weights (%(default)s)")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="timed runs (%(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of random weights (%(default)s)")
+    parser.add_argument("--width", type=count, default=32, metavar="N", help="channels of random weights (%(default)s)")
+    parser.add_argument("--repeat", type=count, default=5, metavar="N", help="timed runs (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("style_transfer.png"), help="PNG to write (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
-    for name in ("width", "repeat"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} ({getattr(options, name)}) is less than the minimum (1).")
-    if options.seed < 0:
-        parser.error(f"--seed ({options.seed}) is less than the minimum (0).")
     if options.photograph is not None and not options.photograph.is_file():
         parser.error(f"photograph ({options.photograph}) is not a file.")
     return options
 
 
-def paint(options: argparse.Namespace) -> int:
+def paint(options: argparse.Namespace) -> dict[str, Any]:
     picture = photograph(options.photograph)
     x = np.ascontiguousarray(picture.transpose(2, 0, 1), np.float32)[None]
     try:
@@ -101,7 +95,7 @@ def paint(options: argparse.Namespace) -> int:
     save(side_by_side([("photograph", picture), ("painted", painted)]), options.output)
 
     height, width, _ = picture.shape
-    figures = {
+    return {
         "device": mpscnn.Device().name,
         "weights": str(options.weights) if options.weights else f"random, seed {options.seed}",
         "size": [height, width],
@@ -109,38 +103,30 @@ def paint(options: argparse.Namespace) -> int:
         "milliseconds_per_image": round(statistics.median(times), 2),
         "picture": str(options.output),
     }
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        print(f"Device                 {figures['device']}")
-        print(f"Weights                {figures['weights']}")
-        print(f"Picture                {width} x {height}")
-        print(
-            "Difference to PyTorch  "
-            + (
-                "not measured: torch is not installed"
-                if difference is None
-                else f"{difference:.1e} at most, of 0...255"
-            )
-        )
-        print(f"Time                   {figures['milliseconds_per_image']:.2f} ms per image")
-        print(f"Before and after       {options.output}")
-    if difference is not None and not difference <= DIFFERENCE_ALLOWED:
-        print(
-            f"style: the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}.",
-            file=sys.stderr,
-        )
-        return 1
-    return 0
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    (height, width), difference = figures["size"], figures["difference_from_pytorch"]
+    compared = "not measured: torch is not installed" if difference is None else f"{difference:.1e} at most, of 0...255"
+    return [
+        f"Device                 {figures['device']}",
+        f"Weights                {figures['weights']}",
+        f"Picture                {width} x {height}",
+        f"Difference to PyTorch  {compared}",
+        f"Time                   {figures['milliseconds_per_image']:.2f} ms per image",
+        f"Before and after       {figures['picture']}",
+    ]
+
+
+def problems(figures: dict[str, Any]) -> list[str]:
+    difference = figures["difference_from_pytorch"]
+    if difference is None or difference <= DIFFERENCE_ALLOWED:
+        return []
+    return [f"the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}"]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
-    try:
-        return paint(options)
-    except UserError as problem:
-        print(f"style: {problem}", file=sys.stderr)
-        return 1
+    return run("style", paint, lines, parse(arguments), problems)
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@ view of the last image.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from shared import UserError, read_picture, save, side_by_side
+from shared import count, read_picture, run, save, side_by_side
 from tqdm import tqdm
 
 import mpscnn
@@ -136,12 +136,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         help="safetensors file, such as fine_tune.py writes (default: the example's)",
     )
     parser.add_argument(
-        "--images", type=int, default=100, help="pictures to stream for the throughput (default: %(default)s)"
+        "--images", type=count, default=100, help="pictures to stream for the throughput (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
-    if options.images < 1:
-        parser.error(f"--images ({options.images}) is less than the minimum (1).")
     if options.photograph is not None and not options.photograph.is_file():
         parser.error(f"photograph ({options.photograph}) is not a file.")
     if not options.weights.is_file():
@@ -149,7 +147,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def upscale(options: argparse.Namespace) -> int:
+def upscale(options: argparse.Namespace) -> dict[str, Any]:
     if options.photograph is None:
         small, original = held_out_pair()
     else:
@@ -161,7 +159,6 @@ def upscale(options: argparse.Namespace) -> int:
     result = network(x)
     ours, bicubic = to_picture(result[0]), upsample_bicubic(small)
     psnr_ours, psnr_bicubic = psnr(ours, original), psnr(bicubic, original)
-    gain = psnr_ours - psnr_bicubic
     difference = difference_from_pytorch(options.weights, x, result)
 
     milliseconds = time_one(network, x)
@@ -180,7 +177,7 @@ def upscale(options: argparse.Namespace) -> int:
     save(sheet, options.output)
 
     height, width, _ = small.shape
-    figures = {
+    return {
         "device": mpscnn.Device().name,
         "source": [height, width],
         "result": [height * FACTOR, width * FACTOR],
@@ -191,36 +188,40 @@ def upscale(options: argparse.Namespace) -> int:
         "images_per_second": round(per_second, 1),
         "picture": str(options.output),
     }
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        print(f"\nDevice                 {figures['device']}")
-        print(f"Picture                {width} x {height} -> {width * FACTOR} x {height * FACTOR}")
-        print(f"PSNR                   bicubic {psnr_bicubic:.2f} dB, mpscnn {psnr_ours:.2f} dB ({gain:+.2f} dB)")
-        print(
-            "Difference to PyTorch  "
-            + ("not measured: torch is not installed" if difference is None else f"{difference:.1e} at most")
-        )
-        print(f"Speed                  {milliseconds:.2f} ms per image, {per_second:.1f} images per second")
-        print(f"Side by side           {options.output}")
 
-    problems = []
-    if options.photograph is None and options.weights == WEIGHTS_PATH and gain < GAIN_WANTED:
-        problems.append(f"the gain over bicubic ({gain:.2f} dB) is less than {GAIN_WANTED} dB")
-    if difference is not None and not difference <= DIFFERENCE_ALLOWED:
-        problems.append(f"the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}")
-    for problem in problems:
-        print(f"upscale: {problem}.", file=sys.stderr)
-    return 1 if problems else 0
+
+def gain(figures: dict[str, Any]) -> float:
+    return float(figures["psnr_mpscnn_db"] - figures["psnr_bicubic_db"])
+
+
+def lines(figures: dict[str, Any]) -> list[str]:
+    bicubic, ours = figures["psnr_bicubic_db"], figures["psnr_mpscnn_db"]
+    (height, width), (rows, columns) = figures["source"], figures["result"]
+    difference = figures["difference_from_pytorch"]
+    compared = "not measured: torch is not installed" if difference is None else f"{difference:.1e} at most"
+    milliseconds, rate = figures["milliseconds_per_image"], figures["images_per_second"]
+    return [
+        f"\nDevice                 {figures['device']}",
+        f"Picture                {width} x {height} -> {columns} x {rows}",
+        f"PSNR                   bicubic {bicubic:.2f} dB, mpscnn {ours:.2f} dB ({gain(figures):+.2f} dB)",
+        f"Difference to PyTorch  {compared}",
+        f"Speed                  {milliseconds:.2f} ms per image, {rate:.1f} images per second",
+        f"Side by side           {figures['picture']}",
+    ]
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    try:
-        return upscale(options)
-    except UserError as problem:
-        print(f"upscale: {problem}", file=sys.stderr)
-        return 1
+
+    def problems(figures: dict[str, Any]) -> list[str]:
+        found, difference = [], figures["difference_from_pytorch"]
+        if options.photograph is None and options.weights == WEIGHTS_PATH and gain(figures) < GAIN_WANTED:
+            found.append(f"the gain over bicubic ({gain(figures):.2f} dB) is less than {GAIN_WANTED} dB")
+        if difference is not None and not difference <= DIFFERENCE_ALLOWED:
+            found.append(f"the difference from PyTorch ({difference:.1e}) is greater than {DIFFERENCE_ALLOWED:.0e}")
+        return found
+
+    return run("upscale", upscale, lines, options, problems)
 
 
 if __name__ == "__main__":

@@ -96,7 +96,8 @@ def test_classify_in_words(tmp_path: Path, picture: Path) -> None:
     result = run("classify.py", picture, "--weights", tmp_path / "model.pth", "--size", 64, "--top", 3,
                  "--output", tmp_path / "out.png")  # fmt: skip
     assert result.returncode == 0, result.stderr
-    *lines, last = result.stdout.splitlines()
+    *lines, time, last = result.stdout.splitlines()
+    assert time.endswith(" ms")
     assert last == f"Picture  {tmp_path / 'out.png'}"
     assert len(lines) == 3
     assert all("%  class " in line for line in lines)
@@ -196,7 +197,7 @@ def test_style_transfer_with_weights(tmp_path: Path, picture: Path) -> None:
     assert 'those of resnet18, not of "style_transfer"' in result.stderr
     result = run("style.py", "--repeat", "0")
     assert result.returncode == 2
-    assert "--repeat (0) is less than the minimum (1)" in result.stderr
+    assert "--repeat: 0 is less than the minimum (1)" in result.stderr
 
 
 def test_a_difference_from_pytorch_is_noticed(
@@ -342,4 +343,4 @@ def test_node_graph_refuses(tmp_path: Path) -> None:
     result = run("node_graph.py", tmp_path / "missing.png")
     assert (result.returncode, result.stdout) == (1, "")
     assert "missing.png" in result.stderr
-    assert "--rounds (0) is less than the minimum (1)" in run("node_graph.py", "--rounds", "0").stderr
+    assert "--rounds: 0 is less than the minimum (1)" in run("node_graph.py", "--rounds", "0").stderr
