@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,7 +169,20 @@ def test_segment(tmp_path: Path) -> None:
     assert np.ptp(pixels[40:, 198:390].astype(int), axis=2).max() > 50  # coins are coloured
 
 
-# ---- super_resolution/fine_tune.py
+# ---- upscale.py, super_resolution/fine_tune.py
+
+
+def test_upscale_in_words(tmp_path: Path) -> None:
+    """make demo."""
+    result = run("upscale.py", "--images", 3, "--output", tmp_path / "demo.png")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "3/3" in result.stderr  # progress
+    shown = dict(re.split(r" {2,}", line, maxsplit=1) for line in result.stdout.splitlines() if line)
+    assert shown["Picture"] == "225 x 150 -> 450 x 300"
+    assert re.fullmatch(r"bicubic 33\.8\d dB, mpscnn 35\.0\d dB \(\+1\.\d\d dB\)", shown["PSNR"])
+    assert shown["Side by side"] == str(tmp_path / "demo.png")
+    with Image.open(tmp_path / "demo.png") as picture:
+        assert picture.size == (3 * 450 + 2 * 6, 300 + 28)
 
 
 def test_fine_tune(tmp_path: Path) -> None:
