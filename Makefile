@@ -92,7 +92,7 @@ dev-test: dev $(stamps)/group-test              ## dev and the native test progr
 tested-asan := tests
 tested-tsan := tests/test_queue.py tests/test_command_buffer.py tests/test_threads.py tests/test_lifetime.py \
 	tests/test_buffers.py tests/test_metal.py tests/test_metal_functions.py tests/test_nodes.py tests/test_num_threads.py \
-	$(wildcard tests/test_mps_graph*.py) tests/network tests/training \
+	$(wildcard tests/test_mps_graph*.py) tests/network tests/training tests/cluster/test_server.py \
 	$(patsubst %,'tests/test_cpp.py::test_program[%]',cpp_engine_team cpp_engine_plans cpp_engine_fusion cpp_engine_gpu cpp_engine_threads \
 	objc_metal_commands objc_functions objc_mps_graph objc_mps_graph_training) \
 	'tests/test_cpp.py::test_on_a_device_with_apples_rules[objc_metal_commands]'
