@@ -6,13 +6,14 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+import operator
 import os
 import pickle
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,11 @@ _DTYPES = ("float32", "float16", "uint8", "uint16")
 # each task, and its weights are loaded once.
 _networks: OrderedDict[tuple[Any, ...], Network] = OrderedDict()
 _lock = threading.Lock()
+
+
+def _made(kind: type[Predictor]) -> Predictor:
+    """Return a predictor without a state, for pickle."""
+    return kind.__new__(kind)
 
 
 class Predictor(_checks.Made):
@@ -121,7 +127,8 @@ class Predictor(_checks.Made):
         self._options = options
         self._network: Network | None = None
         self._path: str | None = None
-        self._pickled: bytes | None = None  # of a network, made when it is first needed
+        # Of a network, made when it is first needed: its pickle, then the memory of its weights.
+        self._pickled: Sequence[Any] | None = None
         self._source: Network | None = None
         self._token = uuid.uuid4().hex  # of a network: equal in all copies of this predictor
         if isinstance(model, Network):
@@ -272,7 +279,11 @@ class Predictor(_checks.Made):
     def _make(self, device: Device | None) -> Network:
         if self._path is not None:
             return load(self._path, device=device, **self._options)
-        network: Network = self._source if self._source is not None else pickle.loads(self._pickled or b"")
+        if self._source is None:
+            pickled, *buffers = self._pickled or (b"",)
+            network: Network = pickle.loads(pickled, buffers=buffers)
+        else:
+            network = self._source
         if device is not None and network.device != device:
             network = copy.copy(network)
             network._make_kernels(device)
@@ -288,13 +299,22 @@ class Predictor(_checks.Made):
                 if name not in known:
                     raise ValueError(f'{what}: there is no {kind} "{name}"; there are {", ".join(known)}.')
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(vars(_checks.made(self, "self")))
-        if self._source is not None:
-            if self._pickled is None:
-                self._pickled = pickle.dumps(self._source, protocol=5)
-            state["_pickled"] = self._pickled
-        return {**state, "_network": None, "_source": None}
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Return the state with the weights of a network as buffers.
+
+        From protocol 5 on, these are out of band where the library takes them so: Ray keeps them once per machine, in
+        the shared memory of its object store, and networks read them there.
+        """
+        state = {**vars(_checks.made(self, "self")), "_network": None, "_source": None}
+        if self._source is not None and self._pickled is None:
+            buffers: list[pickle.PickleBuffer] = []
+            self._pickled = (pickle.dumps(self._source, protocol=5, buffer_callback=buffers.append), *buffers)
+        if self._pickled is not None:
+            first, *rest = self._pickled
+            found = [pickle.PickleBuffer(one) for one in rest]
+            outside = operator.index(protocol) >= 5
+            state["_pickled"] = (first, *(found if outside else [bytes(one.raw()) for one in found]))
+        return _made, (type(self),), state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -50,6 +50,55 @@ def test_ray_data(kill: bool) -> None:
     assert report["processes"] >= 1
 
 
+RAY_WEIGHTS = r"""
+import re
+import numpy as np, ray, mpscnn
+from mpscnn.adapters import Predictor
+
+@ray.remote(num_cpus=1)
+class Worker:
+    def __init__(self, model):
+        self.predictor = Predictor(model) if isinstance(model, mpscnn.Network) else model
+
+    def compute(self, batch):
+        # The result, and whether the weights are in the shared memory of the object store.
+        result = self.predictor(batch)["y"]
+        (node,) = [node for node in self.predictor.network.graph.nodes if "weight" in node.arguments]
+        address = node.arguments["weight"].ctypes.data
+        ranges = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*plasma", open("/proc/self/maps").read(), re.M)
+        return result, any(int(first, 16) <= address < int(end, 16) for first, end in ranges)
+
+graph = mpscnn.Graph()
+x = graph.input("x", channels=1024, layout="NCHW")
+weight = np.random.default_rng(0).normal(0, 0.01, (1024, 1024, 3, 3)).astype(np.float32)
+graph.output(graph.add("Convolution", x, weight=weight, padding=1), "y", layout="NCHW")
+net = mpscnn.Network(graph)
+batch = {"x": np.random.default_rng(1).random((1, 1024, 4, 4), np.float32)}
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200_000_000, log_to_driver=False)
+for model in (Predictor(net), net):
+    stored = ray.put(model)
+    workers = [Worker.remote(stored) for _ in range(2)]
+    for found, is_stored in ray.get([worker.compute.remote(batch) for worker in workers]):
+        np.testing.assert_allclose(found, net(batch["x"]), rtol=1e-5, atol=1e-5)
+        print("in the store" if is_stored else "copied")
+    del workers
+"""
+
+
+@pytest.mark.slow
+@needs("ray")
+@pytest.mark.skipif(sys.platform == "darwin", reason="the test reads /proc")
+def test_ray_has_weights_once() -> None:
+    """Actors of a machine read the weights in the object store, which has them once."""
+    package = str(Path(sys.modules["mpscnn"].__file__ or "").parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", RAY_WEIGHTS], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == 4 * ["in the store"] + [""]
+
+
 @pytest.mark.slow
 @needs("pyspark", "pandas", "pyarrow", "skimage", "safetensors")
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17: make test-cluster")

@@ -47,6 +47,35 @@ def test_a_pickle_computes_the_same(net: mpscnn.Network, model: Path, given: str
         np.testing.assert_array_equal(found["scores"], net(images()))
 
 
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_protocols_of_pickle(net: mpscnn.Network, protocol: int) -> None:
+    predictor = Predictor(net)
+    for _ in range(2):
+        predictor = pickle.loads(pickle.dumps(predictor, protocol))
+        adapters._networks.clear()
+        np.testing.assert_array_equal(predictor({"x": images()})["scores"], net(images()))
+
+
+def test_weights_are_out_of_band() -> None:
+    """A library that shares memory between processes has the weights there once; networks read them in place."""
+    graph = mpscnn.Graph()
+    weight = np.random.default_rng(0).random((64, 3, 3, 3), np.float32)
+    x = graph.input("x", channels=3, layout="NCHW")
+    graph.output(graph.add("Convolution", x, weight=weight, padding=1), "y", layout="NCHW")
+    net, predictor = mpscnn.Network(graph), Predictor(mpscnn.Network(graph))
+    for _ in range(2):  # also of a predictor that was pickled
+        buffers: list[pickle.PickleBuffer] = []
+        pickled = pickle.dumps(predictor, 5, buffer_callback=buffers.append)
+        assert len(pickled) < 4000
+        assert sum(buffer.raw().nbytes for buffer in buffers) == weight.nbytes
+        shared = [memoryview(bytearray(buffer.raw())).toreadonly() for buffer in buffers]
+        predictor = pickle.loads(pickled, buffers=shared)
+        adapters._networks.clear()
+        np.testing.assert_array_equal(predictor({"x": images()})["y"], net(images()))
+        (node,) = [node for node in predictor.network.graph.nodes if "weight" in node.arguments]
+        assert np.shares_memory(node.arguments["weight"], np.frombuffer(shared[0], np.uint8))
+
+
 def test_in_another_process(net: mpscnn.Network, tmp_path: Path) -> None:
     """In a new process, which has imported nothing; both ways to give a model."""
     net.save(tmp_path / "net.mpscnn")
