@@ -6,7 +6,8 @@ that its threads do not disturb the others. The order is shuffled in each round.
 rounds. Processor time is that of the whole process per call. It includes threads that spin while other threads of their
 parallel loop wait for a processor.
 
-"after torch" runs a small PyTorch convolution, not timed, before each call, so that PyTorch's threads are spinning.
+"after torch" runs a small PyTorch convolution, not timed, before each call, so that PyTorch's threads are spinning;
+"after numpy" a product of matrices of NumPy, for the threads of its BLAS.
 """
 
 from __future__ import annotations
@@ -29,8 +30,15 @@ import numpy as np
 NETWORKS = ("resnet18", "mobilenet_v2")
 SHAPE = (3, 224, 224)
 ROUNDS = 3
-OURS = ("mpscnn", "mpscnn, torch imported", "mpscnn, after torch")
-PEERS = ("onnxruntime", "onnxruntime, no spinning", "onnxruntime, after torch", "openvino", "torch")
+OURS = ("mpscnn", "mpscnn, torch imported", "mpscnn, after torch", "mpscnn, after numpy")
+PEERS = (
+    "onnxruntime",
+    "onnxruntime, no spinning",
+    "onnxruntime, after torch",
+    "onnxruntime, after numpy",
+    "openvino",
+    "torch",
+)
 # A busy loop that ends with its parent process, even if that is killed.
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for _ in range(10**6):\n        pass"
 
@@ -66,6 +74,9 @@ def _runner(contestant: str, folder: Path, name: str) -> Callable[[], object]:
 
 def _before(contestant: str) -> Callable[[], object]:
     """Return the function to run before each call, not timed."""
+    if "after numpy" in contestant:
+        a = np.ones((512, 512), np.float32)
+        return lambda: a @ a
     if "after torch" not in contestant:
         return lambda: None
     import torch
