@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -294,3 +295,26 @@ def test_initializers_see_categories_of_files_before_them(build, tmp_path):
     (tmp_path / "category.mm").write_text(CATEGORY)
     result = run(build(USE_OF_CATEGORY, str(tmp_path / "category.mm")))
     assert (result.returncode, result.stdout) == (0, "abab 7 2\n"), result.stderr
+
+
+FIRST_MESSAGES = """
+import ctypes, json, sys
+ctypes.CDLL(sys.argv[1])
+runtime = ctypes.CDLL("libobjc.so.4")
+runtime.objc_getClass.restype = ctypes.c_void_p
+read = lambda address: ctypes.c_void_p.from_address(address).value
+without_methods = ctypes.c_void_p.in_dll(runtime, "__objc_uninstalled_dtable").value
+def has_methods(name):
+    return read(read(runtime.objc_getClass(name.encode())) + 8 * 8) != without_methods  # the metaclass's table
+print(json.dumps([name for name in sys.argv[2:] if not has_methods(name)]))
+"""
+
+
+def test_foundation_is_initialized_when_the_library_is_loaded():
+    """Threads that send first messages to a class cluster of GNUstep at once crash: openmps/metal/foundation.mm."""
+    texts = [path.read_text() for path in (ROOT / "csrc").rglob("*") if path.suffix in (".mm", ".hh")]
+    used = sorted({name for text in texts for name in re.findall(r"\[(NS[A-Z]\w+) ", text)})
+    assert {"NSMutableArray", "NSMutableDictionary", "NSNumber", "NSString"} <= set(used)
+    result = run(sys.executable, "-c", FIRST_MESSAGES, config.lib_dir() / "libopenmps.so", *used)
+    # No cluster: the runtime lets other threads wait until it is initialized, which takes 3 ms.
+    assert json.loads(result.stdout) == ["NSKeyedArchiver"], result.stderr
