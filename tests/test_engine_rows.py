@@ -212,6 +212,14 @@ def check_one_implementation(name: str, tmp_path: Path, **environment: str) -> N
             assert lines[entry, name] >= MIN_TAKEN, f"{entry}: {name} has taken {lines[entry, name]} problems"
 
 
+@pytest.mark.parametrize("isa", ["SSE41", "AVX", "AVX2", "AVX512_CORE"])
+def test_convolutions_with_one_instruction_set(isa: str, tmp_path: Path) -> None:
+    """oneDNN has other implementations and reorders for each, and ours are other copies."""
+    rows = [row for row in rows_of("engine_convolution") if is_small(row)]
+    done = run(tmp_path / "rows", rows, ONEDNN_MAX_CPU_ISA=isa)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_one_quantized_implementation(name: str, tmp_path: Path) -> None:
     if name in ("quantized_primitive", "quantized_materialized") and "avx512_vnni" not in PROCESSOR:

@@ -155,7 +155,8 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
   Scratch block = weights_are_in_place_ ? Scratch(wanted.get_size()) : Scratch::to_keep(wanted.get_size());
   const float* values = weights.values.data();
-  if (!rotated && !with_groups && pack_filter(values, block.data(), wanted)) {
+  const auto pack = with_groups ? pack_depthwise_filter : pack_filter;
+  if (!rotated && pack(values, block.data(), wanted)) {
     auto data = owned(std::move(block));
     packed_.push_back({wanted, rotated, data});
     return data;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions and inner products by oneDNN's primitives.
 #include "engine/cpu/convolution/onednn/conv_parts.hpp"
+
+#include <string_view>
+
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/shared/neuron.hpp"
 #include "engine/shared/parallel.hpp"
@@ -49,6 +52,12 @@ WeightsCache::Key key_of(std::int64_t kind, const ConvCall& call, const Geometry
           call.adds() ? key_bits(call.after->c) : 0};
 }
 
+/// oneDNN 3.2's depth-wise convolution of processors without AVX adds memory where it reads whole vectors, and ends the
+/// process if a pixel is not aligned to 16 bytes.
+bool reads_unaligned(const dnnl::convolution_forward::primitive_desc& pd, const ConvCall& call) {
+  return std::string_view(pd.impl_info_str()) == "jit_dw:sse41" && (call.src.c % 4 != 0 || call.dst.c % 4 != 0);
+}
+
 std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry& g, Formats formats, int threads) {
   const Window& w = call.window;
   const ThreadLimit limit(threads);
@@ -60,7 +69,7 @@ std::shared_ptr<Compiled> make_convolution(const ConvCall& call, const Geometry&
       image_desc(call.src.n, call.src.c, g.h.count, g.w.count, formats.src), filter_desc(*call.weights, formats.src),
       bias_desc(*call.weights), image_desc(call.dst, formats.dst), {w.stride_h, w.stride_w},
       {w.dilation_h - 1, w.dilation_w - 1}, {g.h.before, g.w.before}, {g.h.after, g.w.after}, attributes, true);
-  if (!pd || is_reference(pd)) return nullptr;
+  if (!pd || is_reference(pd) || reads_unaligned(pd, call)) return nullptr;
   return compile<dnnl::convolution_forward>(pd, call, formats, fusion, call.weights->groups > 1, false, threads);
 }
 

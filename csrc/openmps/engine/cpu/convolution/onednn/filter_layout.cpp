@@ -217,6 +217,24 @@ bool pack_filter(const float* values, std::byte* packed, const dnnl::memory::des
          pack_bfloats(values, reinterpret_cast<std::uint16_t*>(packed), layout);
 }
 
+bool pack_depthwise_filter(const float* values, std::byte* packed, const dnnl::memory::desc& layout) {
+  const auto dims = layout.get_dims(), strides = layout.get_strides(), blocks = layout.get_inner_blks(),
+             axes = layout.get_inner_idxs();
+  if (dims.size() != 5 || dims[1] != 1 || dims[2] != 1 || layout.get_submemory_offset() != 0) return false;
+  if (layout.get_data_type() != dnnl::memory::data_type::f32) return false;
+  if (layout.get_inner_nblks() != 1 || axes[0] != 0) return false;
+  auto* const to = reinterpret_cast<float*>(packed);
+  std::memset(packed, 0, layout.get_size());  // also channels up to the next block
+  for (i64 channel = 0; channel < dims[0]; ++channel) {
+    for (i64 row = 0; row < dims[3]; ++row) {
+      for (i64 column = 0; column < dims[4]; ++column) {
+        to[channel / blocks[0] * strides[0] + row * strides[3] + column * strides[4] + channel % blocks[0]] = *values++;
+      }
+    }
+  }
+  return true;
+}
+
 bool unpack_filter(const float* packed, float* values, const dnnl::memory::desc& layout) {
   return move<false>(values, packed, layout);
 }
