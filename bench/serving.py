@@ -331,8 +331,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     import mpscnn
 
-    from .networks import SHAPE, _module, _onnx
+    from .networks import NETWORKS, SHAPE, SHAPES, _module, _onnx
 
+    names = [name for name in NETWORKS if name not in SHAPES]
+    if options.network not in names:
+        parser.error(f"argument --network: {options.network} is not one of {', '.join(names)}.")
     report: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),

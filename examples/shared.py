@@ -29,7 +29,7 @@ class UserError(Exception):
 
 
 Figures = dict[str, Any]
-"""What a program has found, as JSON."""
+"""A program's results, written as JSON."""
 
 
 def run(
