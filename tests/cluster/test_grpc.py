@@ -589,6 +589,25 @@ def test_graceful_stop(model: Path, net: mpscnn.Network, sent: signal.Signals) -
         assert server.process.wait(10) == (0 if sent == signal.SIGTERM else 130)
 
 
+def test_no_call_is_cancelled_by_the_stop(model: Path) -> None:
+    """Clients repeat calls that got UNAVAILABLE. gRPC cancels those that arrive while its server stops."""
+    with serving(model, *BOTH, "--max-batch", 1, program=SLOW) as server, connected(server.grpc_port) as client:
+        infer = client.method("ModelInfer")
+        calls = [infer.future(as_raw(X), timeout=60) for _ in range(8)]
+        while server.metric("mpscnn_queue_requests") < 4:
+            time.sleep(0.005)
+        server.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 0.4  # the server begins to stop within 0.1 s, and computes for 0.8 s
+        while time.monotonic() < end:
+            calls.append(infer.future(as_raw(X), timeout=60))
+            time.sleep(0.0005)
+        codes = Counter(call.code() for call in calls)
+        assert codes.keys() <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}, codes
+        assert codes[grpc.StatusCode.OK] >= 4
+        assert codes[grpc.StatusCode.UNAVAILABLE] >= 10
+        assert server.process.wait(10) == 0
+
+
 def test_stop_while_connected(model: Path) -> None:
     """Idle connections of both protocols do not delay the end."""
     with serving(model, *BOTH) as server, connected(server.grpc_port) as client:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -30,6 +31,8 @@ _STATUS = {
 }
 
 _RECEIVING_SECONDS = 1.0  # that a call waits for the memory of its message
+_QUIET_SECONDS = 0.1  # without calls, before the server stops
+_MAX_REFUSING_SECONDS = 1.0  # that it waits for them after the last answer
 _MAX_DETAILS = 1000  # characters: clients refuse headers of more than 8 KB
 
 
@@ -91,6 +94,9 @@ class RpcServer:
         # The size of a message is known only after it was received. So its memory is reserved.
         self._receiving = asyncio.Semaphore(max(1, limits.pending // limits.body))
         self._operations: set[asyncio.Task[Any]] = set()
+        self._accepted = 0  # calls of ModelInfer that are not answered yet
+        self._answered = asyncio.Event()  # set whenever one of them ends
+        self._refused = 0.0  # time of the last call that came while the server stops
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=max_calls,
             options=[
@@ -134,7 +140,22 @@ class RpcServer:
         return port
 
     async def stop(self, seconds: float | None) -> None:
-        """Accept no further calls, and return after the last has ended; cancel them after so many seconds."""
+        """Return after the last accepted call has ended; cancel them after so many seconds.
+
+        Further calls are answered with UNAVAILABLE until then (`Service.stops`), and until none has come for a moment:
+        gRPC cancels those that arrive while its server stops, and clients repeat calls that got UNAVAILABLE, but not
+        cancelled ones.
+        """
+        if seconds is not None:
+            end = time.monotonic() + seconds
+            while self._accepted and time.monotonic() < end:
+                self._answered.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._answered.wait(), end - time.monotonic())
+            last = min(end, time.monotonic() + _MAX_REFUSING_SECONDS)
+            while (rest := min(self._refused + _QUIET_SECONDS, last) - time.monotonic()) > 0:
+                await asyncio.sleep(rest)
+            seconds = max(0.0, end - time.monotonic())
         await self._server.stop(seconds)
 
     # ---- calls
@@ -226,9 +247,18 @@ class RpcServer:
             raise asyncio.CancelledError from error
 
     async def _infer(self, context: Any, held: Held) -> None:
-        service = self.service
-        if service.stops:
+        if self.service.stops:
+            self._refused = time.monotonic()
             raise RequestError("the server stops.", 503)
+        self._accepted += 1
+        try:
+            await self._infer_accepted(context, held)
+        finally:
+            self._accepted -= 1
+            self._answered.set()
+
+    async def _infer_accepted(self, context: Any, held: Held) -> None:
+        service = self.service
         service.batcher.check_free()
         data = await self._receive(context, held)
         start = time.perf_counter()
