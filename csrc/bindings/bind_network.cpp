@@ -23,8 +23,8 @@ namespace {
 
 using namespace py::literals;
 using Names = std::vector<std::string>;
-/// None, a concatenation, is a null Kernel.
-using NodeKernel = std::variant<std::shared_ptr<Kernel>, std::shared_ptr<FunctionLayer>>;
+/// None, a concatenation, is a null Kernel; a pair is the mode and align_corners of an interpolation.
+using NodeKernel = std::variant<std::shared_ptr<Kernel>, std::shared_ptr<FunctionLayer>, std::pair<std::string, bool>>;
 
 std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
@@ -41,6 +41,10 @@ std::shared_ptr<Network> make_network(
     if (!node_dtype.empty()) parts.nodes.back().dtype = DType::uint8;
     if (const auto* function = std::get_if<std::shared_ptr<FunctionLayer>>(&kernel))
       parts.nodes.back().function = *function;
+    else if (const auto* interpolation = std::get_if<std::pair<std::string, bool>>(&kernel))
+      parts.nodes.back().interpolation = {
+          .mode = interpolation->first == "nearest" ? Interpolation::Mode::nearest : Interpolation::Mode::bilinear,
+          .align_corners = interpolation->second};
     else
       parts.nodes.back().kernel = std::get<std::shared_ptr<Kernel>>(kernel);
   }

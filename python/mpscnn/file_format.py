@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from . import _checks, _files
 from .errors import InvalidModelError
-from .graph import CONCATENATE, METAL_FUNCTION, STATISTICS, Graph, Input, Value
+from .graph import CONCATENATE, INTERPOLATE, INTERPOLATION_MODES, METAL_FUNCTION, STATISTICS, Graph, Input, Value
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -262,6 +262,13 @@ class _Reader:
             if len(sources) < 2:
                 raise self._wrong(f"{where} has {len(sources)} sources.")
             graph.concatenate(*sources, name=name, origin=origin)
+            return
+        if kernel == INTERPOLATE:
+            mode, align = arguments.pop("mode", None), arguments.pop("align_corners", None)
+            wrong = mode not in INTERPOLATION_MODES or not isinstance(align, bool) or (align and mode != "bilinear")
+            if len(sources) != 2 or wrong or arguments:
+                raise self._wrong(f"{where}: Interpolate of {len(sources)} sources, {mode!r:.100}, {align!r:.100}.")
+            graph.interpolate(*sources, mode=mode, align_corners=align, name=name, origin=origin)
             return
         if kernel not in KERNELS:
             raise self._wrong(f'{where}: there is no kernel "{kernel:.100}".')

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CONCATENATE = "Concatenate"
 METAL_FUNCTION = "MetalFunction"
+INTERPOLATE = "Interpolate"
+INTERPOLATION_MODES = ("bilinear", "nearest")
 STATISTICS = ("batch", "image", "none")  # of batch normalization in training
 # Max pixels along an axis of an image, and max channels: 2048 slices of four [Metal feature set tables].
 EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
@@ -99,7 +101,8 @@ class Node:
     name : str
         Name of the node and of its value; unique.
     kernel : str
-        Python name of the kernel; or "Concatenate", which joins the channels of its sources; or "MetalFunction".
+        Python name of the kernel; or "Concatenate", which joins the channels of its sources; "Interpolate", which
+        resizes its first source to the height and width of the second; or "MetalFunction".
     sources : tuple of str
         Names of values.
     arguments : dict
@@ -368,6 +371,53 @@ class Graph(_checks.Made):
             self._check(sources[0], CONCATENATE, "source")
             return sources[0]
         return self._append(CONCATENATE, sources, name, origin, {})
+
+    def interpolate(
+        self,
+        value: Value,
+        like: Value,
+        *,
+        mode: str = "bilinear",
+        align_corners: bool = False,
+        name: str | None = None,
+        origin: str = "",
+    ) -> Value:
+        """Add a resize to the height and width of another value, at any extents of both.
+
+        The kernels depend on the extents: Pad and CropAndResizeBilinear; ResizeBilinear with `align_corners`;
+        UpsamplingNearest and PoolingAverage for "nearest"; a copy if the extents are equal.
+
+        Parameters
+        ----------
+        value, like : Value
+            Only the height and width of `like` are used.
+        mode : str, default "bilinear"
+            "bilinear" or "nearest", as PyTorch's interpolate: nearest takes pixel floor(i * H / h).
+        align_corners : bool, default False
+            Of "bilinear": the outer pixels of source and result have the same centres, instead of the same edges.
+        name, origin : str, optional
+            As in `add`.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        TypeError
+            "Interpolate: like (int) is not a Value of the graph."
+        ValueError
+            'Interpolate: mode ("cubic") is neither "bilinear" nor "nearest".', align_corners with "nearest"; a value
+            does not belong to this graph; the name is taken.
+        """
+        if _checks.text(mode, "mode") not in INTERPOLATION_MODES:
+            raise ValueError(f'{INTERPOLATE}: mode ("{mode:.100}") is neither "bilinear" nor "nearest".')
+        if _checks.boolean(align_corners, "align_corners") and mode == "nearest":
+            raise ValueError(f'{INTERPOLATE}: align_corners (True) is an option of "bilinear", and mode is "nearest".')
+        self._check(value, INTERPOLATE, "value")
+        self._check(like, INTERPOLATE, "like")
+        arguments = {"mode": mode, "align_corners": align_corners}
+        return self._append(INTERPOLATE, (value, like), name, origin, arguments)
 
     def _append(
         self,

@@ -28,7 +28,7 @@ import numpy as np
 
 from . import _checks
 from ._html import table as html_table
-from .graph import CONCATENATE, METAL_FUNCTION, Graph, Input, Node
+from .graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node
 from .kernels import KERNELS, row_of
 from .network import Network
 
@@ -40,7 +40,7 @@ _ITEM_SIZES = {"float32": 4, "float16": 2, "uint8": 1}
 # Arguments that hold parameters, for all kernels.
 _PARAMETERS = ("weight", "bias", "gamma", "beta")
 # Families of nodes that are not kernels.
-_WITHOUT_CLASS = {CONCATENATE: "concatenation", METAL_FUNCTION: "function"}
+_WITHOUT_CLASS = {CONCATENATE: "concatenation", INTERPOLATE: "resize", METAL_FUNCTION: "function"}
 
 
 @dataclass(frozen=True)
@@ -369,6 +369,8 @@ def _detail(node: Node) -> str:
     given, parts = node.arguments, []
     if node.kernel == METAL_FUNCTION:
         return str(given["function"].name)
+    if node.kernel == INTERPOLATE:
+        return f"{given['mode']}{', corners aligned' if given['align_corners'] else ''}"
     layout: str = _layout(node)
     weight: Any = given.get("weight")
     if _is_source(weight):
@@ -424,7 +426,7 @@ _PER_RESULT = {
 def _operations(node: Node, sources: tuple[Shape, ...], result: Shape) -> int:
     """Return the operations of a kernel without weights."""
     if node.kernel in _WITHOUT_CLASS:
-        return 0
+        return 8 * math.prod(result) if node.arguments.get("mode") == "bilinear" else 0
     family = row_of(KERNELS[node.kernel])["family"]
     values = math.prod(result)
     if family == "normalization":

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import _checks, _core, passes
 from ._awaiting import Turns
 from .device import Device
-from .graph import CONCATENATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
+from .graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
 from .image import Image
 from .kernels import KERNELS
 
@@ -149,6 +149,8 @@ class Network(_checks.Made):
     def _kernel(self, node: Node, device: Device | None) -> Any:
         if node.kernel == CONCATENATE:
             return None
+        if node.kernel == INTERPOLATE:
+            return node.arguments["mode"], node.arguments["align_corners"]
         arguments = {"label": node.name, **node.arguments}
         if self._options["allow_reduced_precision"]:
             arguments["allow_reduced_precision"] = True

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import MissingPackageError
-from .graph import CONCATENATE, METAL_FUNCTION, Graph, Node, Value
+from .graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node, Value
 from .kernels import KERNELS
 from .network import Network
 
 if TYPE_CHECKING:
+    from .device import Device
     from .metal import MetalFunction
 
 __all__ = ["AGAINST", "Row", "Verification", "verify"]
@@ -403,6 +404,8 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         sources = [values[name] for name in node.sources]
         if node.kernel == CONCATENATE:
             values[node.name] = np.concatenate(sources, axis=3)
+        elif node.kernel == INTERPOLATE:
+            values[node.name] = _interpolated(sources[0], sources[1], network.device, **node.arguments)
         elif node.kernel == METAL_FUNCTION:
             values[node.name] = _run_function(sources, **node.arguments)
         else:
@@ -417,6 +420,17 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
         outputs[name] = array if output.shape is None else array.reshape(len(array), *output.shape)
     layers = {node.name: (node.kernel, values[node.name]) for node in graph.nodes}
     return _Reference("one kernel after another", layers, outputs, has_images=True)
+
+
+def _interpolated(
+    source: NDArray[Any], like: NDArray[Any], device: Device, mode: str, align_corners: bool
+) -> NDArray[Any]:
+    """Resize an image to the size of another by a network of this node alone."""
+    graph = Graph()
+    x, other = graph.input("x"), graph.input("like")
+    graph.output(graph.interpolate(x, other, mode=mode, align_corners=align_corners), "y")
+    result: NDArray[Any] = Network(graph, device=device)(x=source, like=like)
+    return result
 
 
 def _run_function(

@@ -59,6 +59,8 @@ std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkPa
     for (const auto source : node.sources)
       check(source < values, "Network: node \"", node.name, "\" reads value ", source,
             ", which does not stand before it; there are ", values, ".");
+    check(!node.interpolation || node.sources.size() == 2, "Network: node \"", node.name, "\": the number of sources (",
+          node.sources.size(), ") is not 2.");
     if (node.function) {
       check<TypeError>(node.sources.size() == node.function->source_count(), "Network: node \"", node.name,
                        "\": the number of sources (", node.sources.size(), ") is not ", node.function->source_count(),

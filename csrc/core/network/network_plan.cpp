@@ -4,6 +4,7 @@
 #include "core/network/network_plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 
@@ -36,9 +37,14 @@ std::vector<ImageShape> NetworkPlan::infer(const NetworkParts& parts, std::span<
   for (const auto& node : parts.nodes) {
     std::vector<ImageShape> sources;
     for (const auto source : node.sources) sources.push_back(shapes[source]);
-    shapes.push_back(node.is_concatenation() ? concatenated(node, sources) : in_node(node.name, [&] {
-      return node.kernel ? node.kernel->result_shape(sources) : node.function->result_shape(sources);
-    }));
+    if (node.interpolation)
+      shapes.push_back({sources[0].n, sources[1].h, sources[1].w, sources[0].c});
+    else if (node.is_concatenation())
+      shapes.push_back(concatenated(node, sources));
+    else
+      shapes.push_back(in_node(node.name, [&] {
+        return node.kernel ? node.kernel->result_shape(sources) : node.function->result_shape(sources);
+      }));
   }
   return shapes;
 }
@@ -71,6 +77,8 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
       add_step(node, parts_.nodes[node].kernel, parts_.nodes[node].sources, location(value));
     else if (parts_.nodes[node].function)
       add_function(node);
+    else if (parts_.nodes[node].interpolation)
+      add_interpolation(node);
     else
       add_concatenation(node);
   }
@@ -139,7 +147,9 @@ void NetworkPlan::find_prefixes() {
   sources_.resize(parts_.nodes.size());
   std::vector<std::uint32_t> concatenations;
   for (std::uint32_t node = 0; node < parts_.nodes.size(); ++node) {
-    auto& sources = sources_[node] = parts_.nodes[node].sources;
+    const auto read = parts_.nodes[node].read();
+    auto& sources = sources_[node];
+    sources.assign(read.begin(), read.end());
     if (!parts_.nodes[node].is_concatenation()) continue;
     std::size_t longest = 1;
     std::uint32_t value = 0;
@@ -194,9 +204,9 @@ void NetworkPlan::find_parts() {
       part_[value].reset();
       for (const auto source : sources_[node]) part_[source].reset();
     }
-    if (!kernel || !part_[value]) continue;
+    if (parts_.nodes[node].is_concatenation() || !part_[value]) continue;
     // MPSNNReshape takes its extents from the whole destination, all channels included.
-    if (kernel->row().shape == ShapeRule::reshape) part_[value].reset();
+    if (kernel && kernel->row().shape == ShapeRule::reshape) part_[value].reset();
     // A kernel cannot write into an image that it reads.
     for (const auto source : sources_[node])
       if (outermost(source) == outermost(value)) {
@@ -247,6 +257,96 @@ void NetworkPlan::add_function(std::uint32_t node) {
   for (const auto source : parts_.nodes[node].sources) step.sources.push_back(location(source).image);
   step.threads = in_node(parts_.nodes[node].name, [&] { return function->threads(shapes_[value]); });
   append(std::move(step));
+}
+
+/// The kernels depend on the extents of both sources.
+void NetworkPlan::add_interpolation(std::uint32_t node) {
+  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
+  const auto source = parts_.nodes[node].sources[0];
+  const auto destination = location(value);
+  if (shapes_[source].h == shapes_[value].h && shapes_[source].w == shapes_[value].w)
+    add_copy(node, source, destination);
+  else if (parts_.nodes[node].interpolation->mode == Interpolation::Mode::nearest)
+    add_nearest(node, source, destination);
+  else
+    add_bilinear(node, source, destination);
+}
+
+void NetworkPlan::add_inner_step(std::uint32_t node, std::string_view row, const Params& params, std::uint32_t image,
+                                 Location destination) {
+  Step step{.node = node, .kernel = mover(row, params), .sources = {image}, .destination = destination.image};
+  step.placement.destination = destination.first;
+  append(std::move(step));
+}
+
+/// Pixel i of n of the result is between pixels (i + 1/2) * source / n - 1/2 and the next: a region of the source,
+/// which is enlarged by a pixel on each side. The last of one pixel is the region's first.
+void NetworkPlan::add_bilinear(std::uint32_t node, std::uint32_t source, Location destination) {
+  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
+  const auto &from = shapes_[source], &to = shapes_[value];
+  const Extents size = {to.h, to.w};
+  if (parts_.nodes[node].interpolation->align_corners)
+    return add_step(node, mover("ResizeBilinear", {{"size", size}, {"align_corners", true}}), {source}, destination);
+  auto region = std::make_shared<std::array<float, 4>>();
+  const auto set = [&](std::size_t axis, std::int64_t before, std::int64_t after) {
+    const double step = static_cast<double>(before) / static_cast<double>(after);
+    (*region)[axis] = static_cast<float>((0.5 * step + 0.5) / static_cast<double>(before + 1));
+    (*region)[axis + 2] = static_cast<float>(static_cast<double>(after - 1) * step / static_cast<double>(before + 1));
+  };
+  set(0, from.h, to.h);
+  set(1, from.w, to.w);
+  ArrayView regions{.data = region->data(), .shape = {1, 4}, .strides = {4 * sizeof(float), sizeof(float)}};
+  regions.owner = region;
+  auto shape = from;
+  shape.h += 2;
+  shape.w += 2;
+  const auto padded = add_image(shape);
+  add_step(node, mover("Pad", {{"padding", Extents{1, 1}}, {"edge_mode", "clamp"}}), {source}, {padded, 0});
+  add_inner_step(node, "CropAndResizeBilinear", {{"size", size}, {"regions", regions}}, padded, destination);
+}
+
+/// Pixel i of n of the result is pixel floor(i * source / n): with the fraction in its lowest terms, repeat each pixel
+/// as often as its denominator, and take every one that its numerator divides. Columns come before rows.
+void NetworkPlan::add_nearest(std::uint32_t node, std::uint32_t source, Location destination) {
+  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
+  const auto &from = shapes_[source], &to = shapes_[value];
+  struct Inner {
+    const char* row;
+    Params params;
+    ImageShape shape;
+  };
+  std::vector<Inner> steps_of_node;
+  auto shape = from;
+  if (to.h % from.h == 0 && to.w % from.w == 0)
+    steps_of_node.push_back({"UpsamplingNearest", {{"scale_factor", Extents{to.h / from.h, to.w / from.w}}}, to});
+  else
+    for (const bool is_row : {false, true}) {
+      const auto before = is_row ? from.h : from.w, after = is_row ? to.h : to.w;
+      auto& extent = is_row ? shape.h : shape.w;
+      const auto divisor = std::gcd(before, after);
+      const auto along = [&](std::int64_t number) { return is_row ? Extents{number, 1} : Extents{1, number}; };
+      if (after > divisor) {
+        extent = before * (after / divisor);
+        check(extent <= Image::kMostPixels, "interpolation \"", parts_.nodes[node].name, "\": nearest from ", before,
+              " to ", after, " pixels needs ", extent, " between, more than the maximum (", Image::kMostPixels, ").");
+        steps_of_node.push_back({"UpsamplingNearest", {{"scale_factor", along(after / divisor)}}, shape});
+      }
+      if (before > divisor) {
+        extent = after;
+        steps_of_node.push_back(
+            {"PoolingAverage", {{"kernel_size", Extents{1, 1}}, {"stride", along(before / divisor)}}, shape});
+      }
+    }
+  std::optional<std::uint32_t> last;
+  for (std::size_t i = 0; i < steps_of_node.size(); ++i) {
+    const auto& [row, params, result] = steps_of_node[i];
+    const auto place = i + 1 < steps_of_node.size() ? Location{add_image(result), 0} : destination;
+    if (last)
+      add_inner_step(node, row, params, *last, place);
+    else
+      add_step(node, mover(row, params), {source}, place);
+    last = place.image;
+  }
 }
 
 void NetworkPlan::append(Step step) {

@@ -68,6 +68,12 @@ class NetworkPlan {
   void add_step(std::uint32_t node, std::shared_ptr<Kernel> kernel, const std::vector<std::uint32_t>& sources,
                 Location destination);
   void add_function(std::uint32_t node);
+  void add_interpolation(std::uint32_t node);
+  void add_bilinear(std::uint32_t node, std::uint32_t source, Location destination);
+  void add_nearest(std::uint32_t node, std::uint32_t source, Location destination);
+  /// Add a step on an image of the node's own.
+  void add_inner_step(std::uint32_t node, std::string_view row, const Params& params, std::uint32_t image,
+                      Location destination);
   void append(Step step);
   void add_copy(std::uint32_t node, std::uint32_t source, Location destination);
   void add_concatenation(std::uint32_t node);

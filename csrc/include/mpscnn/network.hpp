@@ -23,16 +23,25 @@ struct NetworkInput {
   std::string fixed_by;  ///< the layer that determines height and width; empty: the input itself
 };
 
+/// A resize of the first source to the height and width of the second, whose values are not read.
+struct Interpolation {
+  enum class Mode { nearest, bilinear } mode = Mode::bilinear;
+  bool align_corners = false;  ///< of bilinear; false: half-pixel centres
+};
+
 /// Values are numbered: inputs first, then the result of each node. Nodes are in topological order.
 struct NetworkNode {
   std::string name;
   std::shared_ptr<Kernel> kernel;
   std::vector<std::uint32_t> sources;
-  std::shared_ptr<FunctionLayer> function = {};  ///< instead of a kernel
-  std::optional<DType> dtype = {};               ///< of the result's image; default: the network's
+  std::shared_ptr<FunctionLayer> function = {};     ///< instead of a kernel
+  std::optional<DType> dtype = {};                  ///< of the result's image; default: the network's
+  std::optional<Interpolation> interpolation = {};  ///< instead of a kernel
 
   /// Whether the sources are concatenated along the channels.
-  bool is_concatenation() const { return !kernel && !function; }
+  bool is_concatenation() const { return !kernel && !function && !interpolation; }
+  /// The sources whose values are read.
+  std::span<const std::uint32_t> read() const { return std::span(sources).first(interpolation ? 1 : sources.size()); }
 };
 
 struct NetworkParts {

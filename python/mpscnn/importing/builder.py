@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedOperatorError
-from ..graph import CHANNEL_LIMIT, EXTENT_LIMIT, Graph, Value
+from ..graph import CHANNEL_LIMIT, EXTENT_LIMIT, INTERPOLATE, Graph, Value
 
 if TYPE_CHECKING:
     from ..metal import MetalFunction
@@ -170,6 +170,8 @@ class Builder:
         for node in self.graph.nodes[len(known) - len(self.graph.inputs) :]:  # nodes added since the last call
             if node.kernel == "Reshape":
                 known[node.name] = node.arguments["shape"]["HW".index(axis)] > 0
+            elif node.kernel == INTERPOLATE:
+                known[node.name] = known[node.sources[1]]
             else:
                 known[node.name] = (
                     any(node.kernel.startswith(name) and axis in axes for name, axes in _LEAVES_ONE.items())
@@ -183,7 +185,9 @@ class Builder:
         known = self._varying
         for node in self.graph.nodes[len(known) :]:
             found = frozenset().union(*(self._varies(source) for source in node.sources))
-            if node.kernel == "Reshape":
+            if node.kernel == INTERPOLATE:
+                found = self._varies(node.sources[1])
+            elif node.kernel == "Reshape":
                 found &= self._reshaped.get(node.name, frozenset())
             elif node.kernel in _SIZED and node.arguments.get("size") is not None:
                 found = frozenset()
@@ -242,6 +246,18 @@ class Builder:
             width=first.width if width is None else width,
             channels=first.channels if channels is None else channels,
         )
+
+    def interpolate(self, tensor: Tensor, like: Tensor, mode: str, align_corners: bool) -> Tensor:
+        """Add a resize to the height and width of another tensor, which may be free."""
+        value = self.graph.interpolate(
+            tensor.value,
+            like.value,
+            mode=mode,
+            align_corners=align_corners,
+            name=self.graph.unique(self._name or "interpolate"),
+            origin=self.origin,
+        )
+        return replace(tensor, value=value, height=like.height, width=like.width)
 
     def in_trainer(self, tensor: Tensor, **training: Any) -> Tensor:
         """Set `training` of the node that was added last, and return its `tensor`."""

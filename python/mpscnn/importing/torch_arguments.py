@@ -245,8 +245,14 @@ class Arguments:
         raise KeyError(name)
 
     def image_of_extents(self, extents: Sequence[Any]) -> Tensor | None:
-        """Return an image that the program computes before this node, of this height and width for all inputs."""
-        for node, value in self._computed.items():
+        """Return an image that the program has before this node, of this height and width for all inputs.
+
+        Inputs come first, then the last one computed: an earlier one may be followed by an activation, which is fused
+        only if nothing else reads the image.
+        """
+        known = list(self._computed.items())
+        inputs = [(node, value) for node, value in known if node.op == "placeholder"]
+        for node, value in inputs + known[::-1]:
             fake = node.meta.get("val")
             if not isinstance(value, Tensor) or value.flat is not None or value.axes != "NCHW":
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...graph import INTERPOLATION_MODES
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import arithmetic, elementwise, general, resize, sampling, shape
 from ..torch_arguments import Arguments, Computed, Sized
@@ -33,8 +34,21 @@ def _resize(mode: str, *names: str, antialias: bool = False) -> None:
         repeated = _repeated_pixel(b, a, x)
         if repeated is not None:
             return repeated
+        like = None if antialias or b.in_training else _sized_like(a, x, mode)
+        if like is not None:
+            return b.interpolate(x, like, mode, bool(aligned))
         size = a.integers("output_size")
         return resize.interpolate(b, x, size if count > 1 else size[0], None, mode, aligned, antialias=antialias)
+
+
+def _sized_like(a: Arguments, x: Tensor, mode: str) -> Tensor | None:
+    """Return an image of the result's height and width, which are free, or None."""
+    extents = a.shape[2:]
+    if x.rank != 4 or mode not in INTERPOLATION_MODES:
+        return None
+    if not any(isinstance(extent, Sized) and extent.of_extents for extent in extents):
+        return None
+    return a.image_of_extents(extents)
 
 
 def _repeated_pixel(b: Builder, a: Arguments, x: Tensor) -> Tensor | None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
+from ...graph import Value as GraphValue
 from ..builder import Tensor, UnmappedError
 from ..ops import elementwise, resize, sampling
 from .extent import Extent, extents, settled
@@ -57,6 +58,47 @@ def _sizes(call: Call, x: Tensor, array: NDArray[Any]) -> tuple[list[int | None]
     return sizes, scales
 
 
+# Mode and align_corners of Graph.interpolate, by mode, coordinates and rounding.
+_INTERPOLATIONS = {
+    **{("linear", "half_pixel", rounding): ("bilinear", False) for rounding in resize.ROUNDING},
+    **{("linear", "align_corners", rounding): ("bilinear", True) for rounding in resize.ROUNDING},
+    ("nearest", "asymmetric", "floor"): ("nearest", False),
+}
+
+
+def _sized_like(
+    call: Call, x: Tensor, axes: list[int], sizes: NDArray[Any], how: tuple[str, str, str]
+) -> Tensor | None:
+    """Return an image of the height and width to which a resize goes, if these are free and no multiple of its own."""
+    if how not in _INTERPOLATIONS or x.flat is not None or x.axes != "NCHW" or axes != list(range(4)):
+        return None
+    if call.text("keep_aspect_ratio_policy", "stretch") != "stretch" or call.integer("antialias", 0):
+        return None
+    before, after = call.shape_of(x), sizes.ravel()
+    if not all(_is_same(a, b) for a, b in zip(before[:2], after[:2], strict=True)):
+        return None
+    height, width = after[2:]
+    if not (isinstance(height, Extent) and isinstance(width, Extent)) or height.ratio != 1 or width.ratio != 1:
+        return None
+    if height.of is None or width.of is None or height.of[0] != width.of[0]:
+        return None
+    if (height.of[1], width.of[1]) != ("H", "W") or _is_multiple(height, before[2]):
+        return None
+    assert height.value is not None
+    assert width.value is not None
+    return Tensor(GraphValue(height.of[0]), int(height.value), int(width.value), x.channels, "NCHW")
+
+
+def _is_multiple(extent: Extent, other: Any) -> bool:
+    return isinstance(other, Extent) and extent.is_multiple_of(other) is not None
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    if isinstance(before, Extent) and isinstance(after, Extent):
+        return before.is_multiple_of(after) == 1
+    return not isinstance(before, Extent) and not isinstance(after, Extent) and int(before) == int(after)
+
+
 def _window_axes(call: Call, x: Tensor, axes: list[int]) -> None:
     if any(a not in range(x.rank) for a in axes) or len(set(axes)) != len(axes):
         raise InvalidModelError(f"{call.name}: axes {axes} of {x.rank}.")
@@ -89,6 +131,9 @@ def _resize(call: Call) -> Value:
     if size_values is not None and size_values.size:
         if size_values.size != len(axes):
             raise InvalidModelError(f"{call.name}: {size_values.size} sizes for {len(axes)} axes.")
+        like = _sized_like(call, x, axes, size_values, (mode, coordinates, rounding))
+        if like is not None:
+            return call.builder.interpolate(x, like, *_INTERPOLATIONS[mode, coordinates, rounding])
         if len(axes) == x.rank:
             sizes, scales = _sizes(call, x, size_values)
         else:
