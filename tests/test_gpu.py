@@ -207,6 +207,38 @@ def test_replays_keep_memory(gpu: mpscnn.Device) -> None:
     np.testing.assert_array_equal(out.numpy(), first)
 
 
+def test_small_kernels_wait_for_each_other(gpu: mpscnn.Device) -> None:
+    """Blocks of a small kernel start while those of the kernel before end: results of two inputs in turn stay the same,
+    also with a list in flight behind each.
+    """
+    module, shape = build_small("mobilenet_v2"), ARCHITECTURES["mobilenet_v2"].shape
+    network = mpscnn.load(module, input_shapes=(1, *shape), device=gpu)
+    rng = np.random.default_rng(0)
+    images = [mpscnn.Image.from_array(rng.random((1, *shape), np.float32), layout="NCHW", device=gpu) for _ in range(2)]
+    outs: list[mpscnn.Image | None] = [None, None]
+
+    def run(which: int) -> mpscnn.CommandBuffer:
+        commands = mpscnn.CommandBuffer(gpu)
+        outs[which] = network.encode(commands, images[which], out=outs[which])
+        commands.commit()
+        return commands
+
+    def results() -> list[np.ndarray]:
+        return [out.numpy(copy=True) for out in outs if out is not None]
+
+    for each in (0, 1):
+        run(each).wait()  # plain, not a graph
+    first = results()
+    assert not np.array_equal(*first)
+    for _ in range(1000):
+        for _ in range(4):
+            run(0), run(1)
+        run(0).wait()
+        run(1).wait()
+        for found, expected in zip(results(), first, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 # ---------------------------------------------------------------------------------------------------------- failures
 
 FAILING_KERNEL = """

@@ -35,6 +35,7 @@ Opened open() {
   find_any(d.get_capture_info, "cuStreamGetCaptureInfo_v2");
   find_any(d.update_executable, "cuGraphExecUpdate_v2");
   find_any(d.set_kernel_params, "cuGraphExecKernelNodeSetParams");
+  find_any(d.launch_with, "cuLaunchKernelEx");
   find(d.init, "cuInit");
   find(d.get_version, "cuDriverGetVersion");
   find(d.get_error_name, "cuGetErrorName");

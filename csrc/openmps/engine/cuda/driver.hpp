@@ -31,6 +31,25 @@ struct KernelNodeParams {
   void** extra;
 };
 
+/// CUlaunchAttribute, with the one kind of value that is used.
+struct LaunchAttribute {
+  int id;
+  char padding[4];
+  union {
+    char bytes[64];
+    int is_allowed;
+  };
+};
+
+/// CUlaunchConfig.
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z;
+  unsigned shared_bytes;
+  Stream stream;
+  const LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
 /// CUgraphExecUpdateResultInfo.
 struct UpdateResult {
   int result;
@@ -63,6 +82,7 @@ constexpr unsigned kPortable = 1, kMapped = 2;         ///< CU_MEMHOSTALLOC_PORT
 constexpr unsigned kNonBlockingStream = 1;             ///< CU_STREAM_NON_BLOCKING
 constexpr unsigned kTimingEvent = 0, kPlainEvent = 2;  ///< CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxedCapture = 2;                     ///< CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr int kOverlap = 6;                            ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr int kActiveCapture = 1;                      ///< CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 struct Driver {
@@ -107,6 +127,8 @@ struct Driver {
   int (*launch)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                 unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments,
                 void** extra);
+  /// Null in old drivers.
+  int (*launch_with)(const LaunchConfig* config, Function function, void** arguments, void** extra);
 
   int (*begin_capture)(Stream stream, int mode);
   int (*end_capture)(Stream stream, Graph* graph);

@@ -14,6 +14,11 @@ namespace {
 
 constexpr i64 kMaxGrid = 0x7fffffff;  // gridDim.x of compute capability 3.0 and later [CUDA C Programming Guide]
 
+// Blocks per multiprocessor up to which kernels overlap. Blocks of a larger kernel would all start on the
+// multiprocessors that are free first: ResNet-50's training took 10 to 25 % longer so. With this limit MobileNetV2
+// takes 0.92, ResNet-50 0.98 of the time at batch 1, and the others as long as before (H200).
+constexpr i64 kOverlapBlocks = 2;
+
 /// The program's own memory, locked and mapped while this lives.
 class LockedPages {
  public:
@@ -191,8 +196,19 @@ void Work::launch_bytes(const char* file, const char* name, int threads, const v
   }
   void* arguments[] = {const_cast<void*>(args), &count};
   const Driver& driver = gpu_.driver();
-  driver.check(driver.launch(function, grid, 1, 1, kThreads, 1, 1, 0, stream_, arguments, nullptr), name);
+  if (may_overlap(blocks)) {
+    const LaunchAttribute overlap{.id = kOverlap, .padding = {}, .is_allowed = 1};
+    const LaunchConfig config{grid, 1, 1, kThreads, 1, 1, 0, stream_, &overlap, 1};
+    driver.check(driver.launch_with(&config, function, arguments, nullptr), name);
+  } else {
+    driver.check(driver.launch(function, grid, 1, 1, kThreads, 1, 1, 0, stream_, arguments, nullptr), name);
+  }
   if (varying_bytes > 0 && is_recording_) note_varying(launch());
+}
+
+bool Work::may_overlap(i64 blocks) {
+  const i64 before = std::exchange(blocks_before_, blocks);
+  return gpu_.can_overlap() && std::max(blocks, before) <= kOverlapBlocks * gpu_.processors();
 }
 
 void Work::note_varying(VaryingLaunch launch) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -127,7 +128,10 @@ class Work {
   void end_list() noexcept;
   /// Whether calls are recorded into a graph instead of run.
   bool is_recording() const { return is_recording_; }
-  void set_recording(bool value) { is_recording_ = value; }
+  void set_recording(bool value) {
+    is_recording_ = value;
+    blocks_before_ = std::numeric_limits<i64>::max();  // the first kernel of a graph overlaps with none
+  }
   /// Return the kernels of launch_varying() that have been recorded.
   std::vector<VaryingLaunch> take_varying() { return std::exchange(varying_, {}); }
   /// Until end_change(), calls of launch_varying() change the arguments of these kernels, in order, and launch nothing.
@@ -144,6 +148,8 @@ class Work {
   /// `varying_bytes`: size of arguments that may change; 0: they may not.
   void launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
                     std::initializer_list<const View*> images, std::size_t varying_bytes = 0);
+  /// Return whether a kernel of that many blocks overlaps with the one before.
+  bool may_overlap(i64 blocks);
   void note_varying(VaryingLaunch launch);
   bool change(VaryingLaunch launch);
 
@@ -169,6 +175,7 @@ class Work {
   std::shared_ptr<Filled> filled_;
   std::vector<std::shared_ptr<const void>> kept_;
   std::uint64_t joined_uploads_ = 0;
+  i64 blocks_before_ = 0;  ///< of the kernel that launch_bytes() launched last
 };
 
 }  // namespace openmps::cuda

@@ -69,6 +69,7 @@ class Shared {
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Cluster<kBlocks>& cluster); \
   extern "C" __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(256)                  \
       name(const __grid_constant__ Args args, i64 count) {                                           \
+    wait_for_kernels_before();                                                                       \
     name##_body(args, blockIdx.x / kBlocks, Cluster<kBlocks>());                                     \
   }                                                                                                  \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Cluster<kBlocks>& cluster)

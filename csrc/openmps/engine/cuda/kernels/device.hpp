@@ -316,12 +316,23 @@ class Block {
   }
 };
 
+/// Wait for the kernels before in the stream, and let the blocks of the next one start, which wait here in turn. Each
+/// kernel begins so: a block may start while those of the kernel before end, which saves the time of a launch. The end
+/// of a kernel is then also the end of all kernels before.
+MPSCNN_HOST_DEVICE void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /// Define a kernel whose body computes value `index` from `args`. A third argument: blocks per multiprocessor, for
 /// which the compiler limits the registers.
 #define MPSCNN_VALUE_KERNEL(name, Args, ...)                                   \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index);            \
   extern "C" __global__ void __launch_bounds__(256 __VA_OPT__(, ) __VA_ARGS__) \
       name(const __grid_constant__ Args args, i64 count) {                     \
+    wait_for_kernels_before();                                                 \
     const i64 index = blockIdx.x * static_cast<i64>(blockDim.x) + threadIdx.x; \
     if (index < count) name##_body(args, index);                               \
   }                                                                            \
@@ -332,6 +343,7 @@ class Block {
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Block& block); \
   extern "C" __global__ void __launch_bounds__(256 __VA_OPT__(, ) __VA_ARGS__)          \
       name(const __grid_constant__ Args args, i64 count) {                              \
+    wait_for_kernels_before();                                                          \
     name##_body(args, blockIdx.x, Block());                                             \
   }                                                                                     \
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Block& block)
@@ -341,6 +353,7 @@ class Block {
   MPSCNN_HOST_DEVICE void name##_body(const Args& args, i64 index, const Warp& warp);    \
   extern "C" __global__ void __launch_bounds__(256 __VA_OPT__(, ) __VA_ARGS__)           \
       name(const __grid_constant__ Args args, i64 count) {                               \
+    wait_for_kernels_before();                                                           \
     const i64 index = blockIdx.x * static_cast<i64>(blockDim.x / 32) + threadIdx.x / 32; \
     if (index < count) name##_body(args, index, Warp());                                 \
   }                                                                                      \
