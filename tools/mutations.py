@@ -100,6 +100,7 @@ COMPONENTS = {
         "csrc/core/network/in_node.hpp",
         "csrc/core/network/network.cpp",
         "csrc/core/network/network_plan.cpp",
+        "csrc/core/network/plan_sized_nodes.cpp",
         "csrc/core/network/profile.cpp",
         "csrc/openmps/engine/plan/fusion.cpp",
         "python/mpscnn/file_format.py",

@@ -23,8 +23,10 @@ namespace {
 
 using namespace py::literals;
 using Names = std::vector<std::string>;
-/// None, a concatenation, is a null Kernel; a pair is the mode and align_corners of an interpolation.
-using NodeKernel = std::variant<std::shared_ptr<Kernel>, std::shared_ptr<FunctionLayer>, std::pair<std::string, bool>>;
+/// None, a concatenation, is a null Kernel; a pair is the mode and align_corners of an interpolation, and a triple the
+/// mode, height and width of an adaptive pooling.
+using NodeKernel = std::variant<std::shared_ptr<Kernel>, std::shared_ptr<FunctionLayer>, std::pair<std::string, bool>,
+                                std::tuple<std::string, std::int64_t, std::int64_t>>;
 
 std::shared_ptr<Network> make_network(
     const std::vector<std::tuple<std::string, std::optional<std::int64_t>, std::optional<std::int64_t>,
@@ -45,6 +47,9 @@ std::shared_ptr<Network> make_network(
       parts.nodes.back().interpolation = {
           .mode = interpolation->first == "nearest" ? Interpolation::Mode::nearest : Interpolation::Mode::bilinear,
           .align_corners = interpolation->second};
+    else if (const auto* pooling = std::get_if<std::tuple<std::string, std::int64_t, std::int64_t>>(&kernel))
+      parts.nodes.back().adaptive_pooling = {
+          .is_max = std::get<0>(*pooling) == "max", .h = std::get<1>(*pooling), .w = std::get<2>(*pooling)};
     else
       parts.nodes.back().kernel = std::get<std::shared_ptr<Kernel>>(kernel);
   }

@@ -15,7 +15,19 @@ from numpy.typing import NDArray
 
 from . import _checks, _files
 from .errors import InvalidModelError
-from .graph import CONCATENATE, INTERPOLATE, INTERPOLATION_MODES, METAL_FUNCTION, STATISTICS, Graph, Input, Value
+from .graph import (
+    ADAPTIVE_POOL,
+    ADAPTIVE_POOL_MODES,
+    CONCATENATE,
+    EXTENT_LIMIT,
+    INTERPOLATE,
+    INTERPOLATION_MODES,
+    METAL_FUNCTION,
+    STATISTICS,
+    Graph,
+    Input,
+    Value,
+)
 from .kernels import KERNELS
 
 if TYPE_CHECKING:
@@ -269,6 +281,14 @@ class _Reader:
             if len(sources) != 2 or wrong or arguments:
                 raise self._wrong(f"{where}: Interpolate of {len(sources)} sources, {mode!r:.100}, {align!r:.100}.")
             graph.interpolate(*sources, mode=mode, align_corners=align, name=name, origin=origin)
+            return
+        if kernel == ADAPTIVE_POOL:
+            mode, size = arguments.pop("mode", None), arguments.pop("output_size", None)
+            is_size = isinstance(size, tuple) and len(size) == 2 and all(type(each) is int for each in size)
+            wrong = mode not in ADAPTIVE_POOL_MODES or not is_size or not all(0 < each <= EXTENT_LIMIT for each in size)
+            if len(sources) != 1 or wrong or arguments:
+                raise self._wrong(f"{where}: AdaptivePool of {len(sources)} sources, {mode!r:.100}, {size!r:.100}.")
+            graph.adaptive_pool(sources[0], size, mode=mode, name=name, origin=origin)
             return
         if kernel not in KERNELS:
             raise self._wrong(f'{where}: there is no kernel "{kernel:.100}".')

@@ -20,6 +20,8 @@ CONCATENATE = "Concatenate"
 METAL_FUNCTION = "MetalFunction"
 INTERPOLATE = "Interpolate"
 INTERPOLATION_MODES = ("bilinear", "nearest")
+ADAPTIVE_POOL = "AdaptivePool"
+ADAPTIVE_POOL_MODES = ("average", "max")
 STATISTICS = ("batch", "image", "none")  # of batch normalization in training
 # Max pixels along an axis of an image, and max channels: 2048 slices of four [Metal feature set tables].
 EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
@@ -102,7 +104,7 @@ class Node:
         Name of the node and of its value; unique.
     kernel : str
         Python name of the kernel; or "Concatenate", which joins the channels of its sources; "Interpolate", which
-        resizes its first source to the height and width of the second; or "MetalFunction".
+        resizes its first source to the height and width of the second; "AdaptivePool"; or "MetalFunction".
     sources : tuple of str
         Names of values.
     arguments : dict
@@ -418,6 +420,49 @@ class Graph(_checks.Made):
         self._check(like, INTERPOLATE, "like")
         arguments = {"mode": mode, "align_corners": align_corners}
         return self._append(INTERPOLATE, (value, like), name, origin, arguments)
+
+    def adaptive_pool(
+        self,
+        value: Value,
+        output_size: int | tuple[int, int],
+        *,
+        mode: str = "average",
+        name: str | None = None,
+        origin: str = "",
+    ) -> Value:
+        """Add the mean or max of each of h x w areas, at any extents of the source.
+
+        The kernels depend on the extents: PoolingAverage or PoolingMax where the areas are windows, reductions for
+        areas of different extents, a copy if the extents are equal.
+
+        Parameters
+        ----------
+        value : Value
+        output_size : int or (int, int)
+            Height and width of the result, in pixels, as PyTorch's adaptive_avg_pool2d.
+        mode : str, default "average"
+            "average" or "max".
+        name, origin : str, optional
+            As in `add`.
+
+        Returns
+        -------
+        Value
+
+        Raises
+        ------
+        ValueError
+            'AdaptivePool: mode ("sum") is neither "average" nor "max".', "AdaptivePool: output_size (0, 7) is not in
+            [1, 16384]."; the value does not belong to this graph; the name is taken. When a network is called, if areas
+            have different extents and a row or column of them has more than 8192 channels together.
+        """
+        if _checks.text(mode, "mode") not in ADAPTIVE_POOL_MODES:
+            raise ValueError(f'{ADAPTIVE_POOL}: mode ("{mode:.100}") is neither "average" nor "max".')
+        size = 2 * (output_size,) if isinstance(output_size, int) else _checks.integers(output_size, "output_size")
+        if len(size) != 2 or not all(1 <= extent <= EXTENT_LIMIT for extent in size):
+            raise ValueError(f"{ADAPTIVE_POOL}: output_size {size} is not in [1, {EXTENT_LIMIT}].")
+        self._check(value, ADAPTIVE_POOL, "value")
+        return self._append(ADAPTIVE_POOL, (value,), name, origin, {"output_size": size, "mode": mode})
 
     def _append(
         self,

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import nodes
-from .graph import CONCATENATE, Node
+from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, Node
+from .importing.builder import Builder
+from .importing.ops import pooling, resize
 from .kernels import KERNELS, row_of
-from .layers import InputShapes, Shape, default_shapes, image_shapes
+from .layers import InputShapes, Shape, default_shapes, image_shapes, loaded_shapes
 from .mps_graph import MPSNNGraph
 from .network import Network
 
@@ -21,15 +23,21 @@ _Build = Callable[[Node, list[Any], list[Shape], dict[str, Any]], Any]
 
 def node_graph(network: Network, input_shapes: InputShapes = None) -> MPSNNGraph:
     """Return the network as an MPSNNGraph; see `Network.to_mps_graph`."""
-    shapes = _shapes(network, input_shapes)
+    is_known = input_shapes is not None or default_shapes(network) is not None or _were_given(network)
+    shapes = _shapes(network, input_shapes, is_known)
     made: dict[str, Any] = {name: nodes.ImageNode(name) for name in network.graph.inputs}
     for node in network.graph.nodes:
         sources = [made[name] for name in node.sources]
         try:
-            made[node.name] = _node(node, sources, [shapes[name] for name in node.sources])
+            of_sources = [shapes[name] for name in node.sources]
+            make = _sized if node.kernel in (INTERPOLATE, ADAPTIVE_POOL) else _node
+            if make is _sized and not is_known:
+                raise NotImplementedError(f"the kernels of {node.kernel} depend on its sizes: give input_shapes.")
+            made[node.name] = make(node, sources, of_sources)
         except NotImplementedError as error:
             raise NotImplementedError(f'to_mps_graph: node "{node.name}": {error}') from None
-        made[node.name].label = node.name
+        if not isinstance(made[node.name], nodes.ImageNode):
+            made[node.name].label = node.name
     outputs = [made[output.source] for output in network.graph.outputs.values()]
     for output in outputs:
         if isinstance(output, nodes.ImageNode):
@@ -39,9 +47,14 @@ def node_graph(network: Network, input_shapes: InputShapes = None) -> MPSNNGraph
     return graph
 
 
-def _shapes(network: Network, input_shapes: InputShapes) -> dict[str, Shape]:
+def _were_given(network: Network) -> bool:
+    """Return whether the shapes of all inputs were given to `load`, or by the source model."""
+    return set(loaded_shapes(network)) == set(network.inputs)
+
+
+def _shapes(network: Network, input_shapes: InputShapes, is_known: bool) -> dict[str, Shape]:
     """Return (N, H, W, C) of all values."""
-    if input_shapes is None and default_shapes(network) is None:
+    if not is_known:
         images = [
             (1, spec.height or _ANY_EXTENT, spec.width or _ANY_EXTENT, spec.channels or 4)
             for spec in network.graph.inputs.values()
@@ -69,6 +82,30 @@ def _node(node: Node, sources: list[Any], shapes: list[Shape]) -> Any:
             raise NotImplementedError(f"a node of {node.kernel} has no {name} ({value!r}).")
         del arguments[name]
     return build(node, sources, shapes, arguments)
+
+
+def _sized(node: Node, sources: list[Any], shapes: list[Shape]) -> Any:
+    """Return the nodes of a resize or an adaptive pooling for the sizes of its sources."""
+    _, height, width, channels = shapes[0]
+    builder = Builder()
+    x = builder.input("x", (channels, height, width))
+    builder.fix()
+    if node.kernel == INTERPOLATE:
+        align = node.arguments["align_corners"] if node.arguments["mode"] == "bilinear" else None
+        result = resize.interpolate(builder, x, shapes[1][1:3], None, node.arguments["mode"], align)
+    else:
+        pool = pooling.adaptive_max_pool2d if node.arguments["mode"] == "max" else pooling.adaptive_avg_pool2d
+        result = pool(builder, x, node.arguments["output_size"])
+    builder.graph.output(result.value, "y")
+    own_shapes = _shapes(Network(builder.graph), None, True)
+    made = {"x": sources[0]}
+    for each in builder.graph.nodes:
+        if each.kernel == "MetalFunction":
+            raise NotImplementedError(f"MPSNNGraph has no node of {node.kernel} at these sizes.")
+        made[each.name] = _node(
+            each, [made[name] for name in each.sources], [own_shapes[name] for name in each.sources]
+        )
+    return made[result.value.name]
 
 
 def _concatenated(sources: list[Any], shapes: list[Shape]) -> Any:

@@ -28,7 +28,7 @@ import numpy as np
 
 from . import _checks
 from ._html import table as html_table
-from .graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node
+from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node
 from .kernels import KERNELS, row_of
 from .network import Network
 
@@ -40,7 +40,12 @@ _ITEM_SIZES = {"float32": 4, "float16": 2, "uint8": 1}
 # Arguments that hold parameters, for all kernels.
 _PARAMETERS = ("weight", "bias", "gamma", "beta")
 # Families of nodes that are not kernels.
-_WITHOUT_CLASS = {CONCATENATE: "concatenation", INTERPOLATE: "resize", METAL_FUNCTION: "function"}
+_WITHOUT_CLASS = {
+    CONCATENATE: "concatenation",
+    INTERPOLATE: "resize",
+    ADAPTIVE_POOL: "pooling",
+    METAL_FUNCTION: "function",
+}
 
 
 @dataclass(frozen=True)
@@ -369,6 +374,8 @@ def _detail(node: Node) -> str:
     given, parts = node.arguments, []
     if node.kernel == METAL_FUNCTION:
         return str(given["function"].name)
+    if node.kernel == ADAPTIVE_POOL:
+        return str(given["mode"])
     if node.kernel == INTERPOLATE:
         return f"{given['mode']}{', corners aligned' if given['align_corners'] else ''}"
     layout: str = _layout(node)

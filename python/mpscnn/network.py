@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import _checks, _core, passes
 from ._awaiting import Turns
 from .device import Device
-from .graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
+from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
 from .image import Image
 from .kernels import KERNELS
 
@@ -151,6 +151,8 @@ class Network(_checks.Made):
             return None
         if node.kernel == INTERPOLATE:
             return node.arguments["mode"], node.arguments["align_corners"]
+        if node.kernel == ADAPTIVE_POOL:
+            return node.arguments["mode"], *node.arguments["output_size"]
         arguments = {"label": node.name, **node.arguments}
         if self._options["allow_reduced_precision"]:
             arguments["allow_reduced_precision"] = True
@@ -545,7 +547,8 @@ class Network(_checks.Made):
         Parameters
         ----------
         input_shapes : tuple of int, or dict of them by name, optional
-            As in `layers`; only needed to find the images that broadcast.
+            As in `layers`: images that broadcast are found with it, and resizes to the size of another value and
+            adaptive pooling become nodes for these sizes.
 
         Returns
         -------

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import MissingPackageError
-from .graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node, Value
+from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node, Value
 from .kernels import KERNELS
 from .network import Network
 
@@ -406,6 +406,8 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
             values[node.name] = np.concatenate(sources, axis=3)
         elif node.kernel == INTERPOLATE:
             values[node.name] = _interpolated(sources[0], sources[1], network.device, **node.arguments)
+        elif node.kernel == ADAPTIVE_POOL:
+            values[node.name] = _pooled(sources[0], network.device, **node.arguments)
         elif node.kernel == METAL_FUNCTION:
             values[node.name] = _run_function(sources, **node.arguments)
         else:
@@ -430,6 +432,14 @@ def _interpolated(
     x, other = graph.input("x"), graph.input("like")
     graph.output(graph.interpolate(x, other, mode=mode, align_corners=align_corners), "y")
     result: NDArray[Any] = Network(graph, device=device)(x=source, like=like)
+    return result
+
+
+def _pooled(source: NDArray[Any], device: Device, output_size: tuple[int, int], mode: str) -> NDArray[Any]:
+    """Pool areas of an image by a network of this node alone."""
+    graph = Graph()
+    graph.output(graph.adaptive_pool(graph.input("x"), output_size, mode=mode), "y")
+    result: NDArray[Any] = Network(graph, device=device)(source)
     return result
 
 

@@ -59,8 +59,9 @@ std::shared_ptr<Network> Network::make(std::shared_ptr<Device> device, NetworkPa
     for (const auto source : node.sources)
       check(source < values, "Network: node \"", node.name, "\" reads value ", source,
             ", which does not stand before it; there are ", values, ".");
-    check(!node.interpolation || node.sources.size() == 2, "Network: node \"", node.name, "\": the number of sources (",
-          node.sources.size(), ") is not 2.");
+    if (const std::size_t count = node.interpolation ? 2 : node.adaptive_pooling ? 1 : 0)
+      check(node.sources.size() == count, "Network: node \"", node.name, "\": the number of sources (",
+            node.sources.size(), ") is not ", count, ".");
     if (node.function) {
       check<TypeError>(node.sources.size() == node.function->source_count(), "Network: node \"", node.name,
                        "\": the number of sources (", node.sources.size(), ") is not ", node.function->source_count(),

@@ -4,7 +4,6 @@
 #include "core/network/network_plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 
@@ -14,8 +13,6 @@
 
 namespace mpscnn {
 namespace {
-
-constexpr std::int64_t kSlice = 4;
 
 ImageShape concatenated(const NetworkNode& node, std::span<const ImageShape> sources) {
   auto shape = sources[0];
@@ -39,6 +36,8 @@ std::vector<ImageShape> NetworkPlan::infer(const NetworkParts& parts, std::span<
     for (const auto source : node.sources) sources.push_back(shapes[source]);
     if (node.interpolation)
       shapes.push_back({sources[0].n, sources[1].h, sources[1].w, sources[0].c});
+    else if (node.adaptive_pooling)
+      shapes.push_back({sources[0].n, node.adaptive_pooling->h, node.adaptive_pooling->w, sources[0].c});
     else if (node.is_concatenation())
       shapes.push_back(concatenated(node, sources));
     else
@@ -79,6 +78,8 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
       add_function(node);
     else if (parts_.nodes[node].interpolation)
       add_interpolation(node);
+    else if (parts_.nodes[node].adaptive_pooling)
+      add_adaptive_pooling(node);
     else
       add_concatenation(node);
   }
@@ -190,7 +191,7 @@ void NetworkPlan::find_parts() {
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const auto source = sources[i];
       const auto end = first + shapes_[source].c;
-      const bool alone = first % kSlice == 0 && (end % kSlice == 0 || i + 1 == sources.size());
+      const bool alone = first % Image::kSlice == 0 && (end % Image::kSlice == 0 || i + 1 == sources.size());
       if (alone && !is_input(source) && !is_output[source] && !part_[source]) part_[source] = Part{value, first};
       first = end;
     }
@@ -259,96 +260,6 @@ void NetworkPlan::add_function(std::uint32_t node) {
   append(std::move(step));
 }
 
-/// The kernels depend on the extents of both sources.
-void NetworkPlan::add_interpolation(std::uint32_t node) {
-  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
-  const auto source = parts_.nodes[node].sources[0];
-  const auto destination = location(value);
-  if (shapes_[source].h == shapes_[value].h && shapes_[source].w == shapes_[value].w)
-    add_copy(node, source, destination);
-  else if (parts_.nodes[node].interpolation->mode == Interpolation::Mode::nearest)
-    add_nearest(node, source, destination);
-  else
-    add_bilinear(node, source, destination);
-}
-
-void NetworkPlan::add_inner_step(std::uint32_t node, std::string_view row, const Params& params, std::uint32_t image,
-                                 Location destination) {
-  Step step{.node = node, .kernel = mover(row, params), .sources = {image}, .destination = destination.image};
-  step.placement.destination = destination.first;
-  append(std::move(step));
-}
-
-/// Pixel i of n of the result is between pixels (i + 1/2) * source / n - 1/2 and the next: a region of the source,
-/// which is enlarged by a pixel on each side. The last of one pixel is the region's first.
-void NetworkPlan::add_bilinear(std::uint32_t node, std::uint32_t source, Location destination) {
-  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
-  const auto &from = shapes_[source], &to = shapes_[value];
-  const Extents size = {to.h, to.w};
-  if (parts_.nodes[node].interpolation->align_corners)
-    return add_step(node, mover("ResizeBilinear", {{"size", size}, {"align_corners", true}}), {source}, destination);
-  auto region = std::make_shared<std::array<float, 4>>();
-  const auto set = [&](std::size_t axis, std::int64_t before, std::int64_t after) {
-    const double step = static_cast<double>(before) / static_cast<double>(after);
-    (*region)[axis] = static_cast<float>((0.5 * step + 0.5) / static_cast<double>(before + 1));
-    (*region)[axis + 2] = static_cast<float>(static_cast<double>(after - 1) * step / static_cast<double>(before + 1));
-  };
-  set(0, from.h, to.h);
-  set(1, from.w, to.w);
-  ArrayView regions{.data = region->data(), .shape = {1, 4}, .strides = {4 * sizeof(float), sizeof(float)}};
-  regions.owner = region;
-  auto shape = from;
-  shape.h += 2;
-  shape.w += 2;
-  const auto padded = add_image(shape);
-  add_step(node, mover("Pad", {{"padding", Extents{1, 1}}, {"edge_mode", "clamp"}}), {source}, {padded, 0});
-  add_inner_step(node, "CropAndResizeBilinear", {{"size", size}, {"regions", regions}}, padded, destination);
-}
-
-/// Pixel i of n of the result is pixel floor(i * source / n): with the fraction in its lowest terms, repeat each pixel
-/// as often as its denominator, and take every one that its numerator divides. Columns come before rows.
-void NetworkPlan::add_nearest(std::uint32_t node, std::uint32_t source, Location destination) {
-  const auto value = static_cast<std::uint32_t>(parts_.inputs.size() + node);
-  const auto &from = shapes_[source], &to = shapes_[value];
-  struct Inner {
-    const char* row;
-    Params params;
-    ImageShape shape;
-  };
-  std::vector<Inner> steps_of_node;
-  auto shape = from;
-  if (to.h % from.h == 0 && to.w % from.w == 0)
-    steps_of_node.push_back({"UpsamplingNearest", {{"scale_factor", Extents{to.h / from.h, to.w / from.w}}}, to});
-  else
-    for (const bool is_row : {false, true}) {
-      const auto before = is_row ? from.h : from.w, after = is_row ? to.h : to.w;
-      auto& extent = is_row ? shape.h : shape.w;
-      const auto divisor = std::gcd(before, after);
-      const auto along = [&](std::int64_t number) { return is_row ? Extents{number, 1} : Extents{1, number}; };
-      if (after > divisor) {
-        extent = before * (after / divisor);
-        check(extent <= Image::kMostPixels, "interpolation \"", parts_.nodes[node].name, "\": nearest from ", before,
-              " to ", after, " pixels needs ", extent, " between, more than the maximum (", Image::kMostPixels, ").");
-        steps_of_node.push_back({"UpsamplingNearest", {{"scale_factor", along(after / divisor)}}, shape});
-      }
-      if (before > divisor) {
-        extent = after;
-        steps_of_node.push_back(
-            {"PoolingAverage", {{"kernel_size", Extents{1, 1}}, {"stride", along(before / divisor)}}, shape});
-      }
-    }
-  std::optional<std::uint32_t> last;
-  for (std::size_t i = 0; i < steps_of_node.size(); ++i) {
-    const auto& [row, params, result] = steps_of_node[i];
-    const auto place = i + 1 < steps_of_node.size() ? Location{add_image(result), 0} : destination;
-    if (last)
-      add_inner_step(node, row, params, *last, place);
-    else
-      add_step(node, mover(row, params), {source}, place);
-    last = place.image;
-  }
-}
-
 void NetworkPlan::append(Step step) {
   // An image that is both sources of a kernel is read once.
   for (auto source = step.sources.begin(); source != step.sources.end(); ++source)
@@ -369,7 +280,7 @@ void NetworkPlan::add_concatenation(std::uint32_t node) {
     auto end = begin;
     auto channels = first;
     do channels += shapes_[sources[end++]].c;
-    while (channels % kSlice != 0 && end < sources.size());
+    while (channels % Image::kSlice != 0 && end < sources.size());
     const Location place{whole.image, whole.first + first};
     const auto& part = part_[sources[begin]];
     if (end - begin > 1)

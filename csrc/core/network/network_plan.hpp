@@ -71,6 +71,8 @@ class NetworkPlan {
   void add_interpolation(std::uint32_t node);
   void add_bilinear(std::uint32_t node, std::uint32_t source, Location destination);
   void add_nearest(std::uint32_t node, std::uint32_t source, Location destination);
+  void add_adaptive_pooling(std::uint32_t node);
+  void add_areas(std::uint32_t node, std::uint32_t source, Location destination);
   /// Add a step on an image of the node's own.
   void add_inner_step(std::uint32_t node, std::string_view row, const Params& params, std::uint32_t image,
                       Location destination);

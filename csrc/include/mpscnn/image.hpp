@@ -48,6 +48,8 @@ class Image {
   static constexpr std::int64_t kMostPixels = 16384;
   /// 2048 slices of an array texture, of four channels each [Metal feature set tables].
   static constexpr std::int64_t kMostChannels = 8192;
+  /// Channels of a slice [MPSImage.h].
+  static constexpr std::int64_t kSlice = 4;
   /// Return the max number of images with `channels` channels in one Image; 0 for too many channels. Apple's images
   /// hold 2048 slices, those of openmps any number.
   static std::int64_t most_images(std::int64_t channels);

@@ -29,17 +29,24 @@ struct Interpolation {
   bool align_corners = false;  ///< of bilinear; false: half-pixel centres
 };
 
+/// The mean or max of each of h x w areas, at any extents of the source, as PyTorch's adaptive pooling.
+struct AdaptivePooling {
+  bool is_max = false;
+  std::int64_t h = 1, w = 1;
+};
+
 /// Values are numbered: inputs first, then the result of each node. Nodes are in topological order.
 struct NetworkNode {
   std::string name;
   std::shared_ptr<Kernel> kernel;
   std::vector<std::uint32_t> sources;
-  std::shared_ptr<FunctionLayer> function = {};     ///< instead of a kernel
-  std::optional<DType> dtype = {};                  ///< of the result's image; default: the network's
-  std::optional<Interpolation> interpolation = {};  ///< instead of a kernel
+  std::shared_ptr<FunctionLayer> function = {};          ///< instead of a kernel
+  std::optional<DType> dtype = {};                       ///< of the result's image; default: the network's
+  std::optional<Interpolation> interpolation = {};       ///< instead of a kernel
+  std::optional<AdaptivePooling> adaptive_pooling = {};  ///< instead of a kernel
 
   /// Whether the sources are concatenated along the channels.
-  bool is_concatenation() const { return !kernel && !function && !interpolation; }
+  bool is_concatenation() const { return !kernel && !function && !interpolation && !adaptive_pooling; }
   /// The sources whose values are read.
   std::span<const std::uint32_t> read() const { return std::span(sources).first(interpolation ? 1 : sources.size()); }
 };

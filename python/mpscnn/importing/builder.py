@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedOperatorError
-from ..graph import CHANNEL_LIMIT, EXTENT_LIMIT, INTERPOLATE, Graph, Value
+from ..graph import ADAPTIVE_POOL, CHANNEL_LIMIT, EXTENT_LIMIT, INTERPOLATE, Graph, Value
 
 if TYPE_CHECKING:
     from ..metal import MetalFunction
@@ -45,6 +45,9 @@ class Tensor:
     flat : tuple of int or None
         Shape without the batch, if axes have been merged or split: the values are in the order of `axes`. None: one
         extent for each of `axes`.
+    is_sized : bool
+        Height and width are those of an adaptive pooling, the same for all inputs, although the graph may compute them
+        for one size of the inputs only.
     """
 
     value: Value
@@ -53,6 +56,7 @@ class Tensor:
     channels: int
     axes: str = "NCHW"
     flat: tuple[int, ...] | None = None
+    is_sized: bool = False
 
     def extent(self, axis: str) -> int:
         """Return the extent of the image's axis "H", "W" or "C"."""
@@ -172,6 +176,8 @@ class Builder:
                 known[node.name] = node.arguments["shape"]["HW".index(axis)] > 0
             elif node.kernel == INTERPOLATE:
                 known[node.name] = known[node.sources[1]]
+            elif node.kernel == ADAPTIVE_POOL:
+                known[node.name] = True
             else:
                 known[node.name] = (
                     any(node.kernel.startswith(name) and axis in axes for name, axes in _LEAVES_ONE.items())
@@ -182,11 +188,15 @@ class Builder:
 
     def varying(self, tensor: Tensor) -> frozenset[str]:
         """Return the axes "H" and "W" that differ if those of the inputs do, also where the inputs are fixed."""
+        if tensor.is_sized:
+            return frozenset()
         known = self._varying
         for node in self.graph.nodes[len(known) :]:
             found = frozenset().union(*(self._varies(source) for source in node.sources))
             if node.kernel == INTERPOLATE:
                 found = self._varies(node.sources[1])
+            elif node.kernel == ADAPTIVE_POOL:
+                found = frozenset()
             elif node.kernel == "Reshape":
                 found &= self._reshaped.get(node.name, frozenset())
             elif node.kernel in _SIZED and node.arguments.get("size") is not None:
@@ -258,6 +268,17 @@ class Builder:
             origin=self.origin,
         )
         return replace(tensor, value=value, height=like.height, width=like.width)
+
+    def adaptive_pool(self, tensor: Tensor, size: tuple[int, int], mode: str) -> Tensor:
+        """Add a pooling of h x w areas of a tensor whose height or width is free."""
+        value = self.graph.adaptive_pool(
+            tensor.value,
+            size,
+            mode=mode,
+            name=self.graph.unique(self._name or "adaptive_pool"),
+            origin=self.origin,
+        )
+        return replace(tensor, value=value, height=size[0], width=size[1])
 
     def in_trainer(self, tensor: Tensor, **training: Any) -> Tensor:
         """Set `training` of the node that was added last, and return its `tensor`."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..descriptors import NeuronDescriptor
-from ..graph import CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node
+from ..graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node
 from ..kernels import KERNELS, row_of
 from ..passes import neuron_descriptor, scale_and_shift
 
@@ -103,8 +103,8 @@ def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list
         return [same]
     if node.result_dtype:
         raise _RefusedError(f"{node.kernel} with a result of {node.result_dtype}, which is rounded to 256 steps")
-    if node.kernel == INTERPOLATE:
-        raise _RefusedError("Interpolate, whose kernels depend on the sizes of its sources")
+    if node.kernel in (INTERPOLATE, ADAPTIVE_POOL):
+        raise _RefusedError(f"{node.kernel}, whose kernels depend on the sizes of its sources")
     if node.kernel == METAL_FUNCTION:
         raise _RefusedError(f"the Metal function {node.arguments['function'].name}, which has no gradient")
     if node.kernel in _REDUCTIONS and not node.arguments:

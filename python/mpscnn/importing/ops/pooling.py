@@ -296,11 +296,20 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
     counts = sizes["H"] or tensor.height, sizes["W"] or tensor.width
     if sizes["H"] is None and sizes["W"] is None:
         return tensor
+    if _may_be_free(builder, tensor, sizes, counts):
+        return builder.adaptive_pool(tensor, counts, "max" if kind == "Max" else "average")
     builder.fix_unless_constant(tensor)
+    is_sized = all(size or tensor.extent(axis) == 1 for axis, size in sizes.items())
+    may_be_free = is_sized and not builder.in_training and _may_have_any_extents(tensor, counts)
+    return replace(_areas_of_extents(builder, tensor, counts, kind), is_sized=may_be_free)
+
+
+def _areas_of_extents(builder: Builder, tensor: Tensor, counts: tuple[int, int], kind: str) -> Tensor:
+    """Pool areas for the extents that the tensor has."""
     if counts == (tensor.height, tensor.width):
         return tensor
     if max(counts) > EXTENT_LIMIT:
-        raise UnmappedError(f"{what} to {counts} pixels, more than the maximum ({EXTENT_LIMIT})")
+        raise UnmappedError(f"adaptive {kind} pooling to {counts} pixels, more than the maximum ({EXTENT_LIMIT})")
     rows, columns = _areas(tensor.height, counts[0]), _areas(tensor.width, counts[1])
     by_row, by_column = _regular(rows), _regular(columns)
     if by_row and by_column:
@@ -321,6 +330,21 @@ def _adaptive(builder: Builder, tensor: Tensor, output_size: Any, kind: str) -> 
         tables = {"H": sampling.Table.of_areas(rows, mean=mean), "W": sampling.Table.of_areas(columns, mean=mean)}
         return sampling.windows(builder, tensor, tables)
     return _by_cells(builder, tensor, kind, rows, columns)
+
+
+def _may_be_free(builder: Builder, tensor: Tensor, sizes: dict[str, int | None], counts: tuple[int, int]) -> bool:
+    """Return whether the network pools these areas at any extents of the source, which differ."""
+    if builder.in_training or all(builder.is_constant(tensor, axis) for axis in "HW"):
+        return False
+    if any(size is None and not builder.is_constant(tensor, axis) for axis, size in sizes.items()):
+        return False
+    return _may_have_any_extents(tensor, counts)
+
+
+def _may_have_any_extents(tensor: Tensor, counts: tuple[int, int]) -> bool:
+    """Return whether Graph.adaptive_pool takes sources of any height and width."""
+    slices = -(-tensor.channels // 4)
+    return max(counts) <= EXTENT_LIMIT and max(counts) * 4 * slices <= CHANNEL_LIMIT
 
 
 def _by_cells(
