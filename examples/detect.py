@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a detector of handwritten digits with MPS's YOLO loss, and draw the boxes that it finds.
+"""Train a detector of handwritten digits with MPS's YOLO loss, and draw the boxes; or find objects in a photograph.
 
 The scenes are made of scikit-learn's digits: two to five of them in different sizes, on a noisy background. A fifth of
 the digits is not used in training; the scenes that are measured and drawn have only those. The network is a graph of
@@ -7,6 +7,11 @@ MPS's nodes: convolutions, batch normalization and ReLU, then MPSCNNYOLOLossNode
 Needs additional packages: pip install scikit-learn pillow tqdm.
 
     python examples/detect.py [--steps N] [--threshold X] [--output PNG] [--json]
+
+With a picture, the objects in it are found by a YOLO network of your own (examples/yolo.py): an ONNX model, or a file
+of ultralytics.
+
+    python examples/detect.py PICTURE --weights yolo11n.onnx [--classes coco.txt] [--size 640] [--output PNG] [--json]
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import yolo
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from shared import COLOURS, UserError, count, fraction, natural, run, save
@@ -253,6 +259,10 @@ def detect(options: argparse.Namespace) -> dict[str, Any]:
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 
+    parser.add_argument("picture", type=Path, nargs="?", help="find the objects in it, with --weights")
+    parser.add_argument("--weights", type=Path, metavar="FILE", help="a YOLO network: .onnx, or ultralytics' .pt")
+    parser.add_argument("--classes", type=Path, metavar="TXT", help="names of its classes, a line each")
+    parser.add_argument("--size", type=count, default=640, metavar="N", help="of its square input (%(default)s pixels)")
     parser.add_argument("--steps", type=count, default=600, metavar="N", help="steps of 16 scenes (%(default)s)")
     parser.add_argument("--learning-rate", type=fraction, default=0.01, metavar="X", help="Adam's (%(default)s)")
     parser.add_argument("--threshold", type=fraction, default=0.5, metavar="X", help="min score (%(default)s)")
@@ -273,7 +283,10 @@ def lines(figures: dict[str, Any]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return run("detect", detect, lines, parse(arguments))
+    options = parse(arguments)
+    if options.picture is not None:
+        return run("detect", yolo.detect, yolo.lines, options)
+    return run("detect", detect, lines, options)
 
 
 if __name__ == "__main__":

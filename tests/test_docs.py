@@ -262,6 +262,8 @@ def test_number_of_units() -> None:
 
 def documented() -> dict[str, Any]:
     found: dict[str, Any] = {"mpscnn": mpscnn, "mpscnn.config": importlib.import_module("mpscnn.config")}
+    detection = importlib.import_module("mpscnn.detection")
+    found |= {f"mpscnn.detection.{name}": getattr(detection, name) for name in detection.__all__}
     for name, value in PUBLIC.items():
         found[name] = value
         if inspect.isclass(value) and name not in KERNELS:

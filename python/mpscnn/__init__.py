@@ -73,6 +73,7 @@ _LAZY = {
     "memory": "",
     "adapters": "",  # from here to "verify": not in __all__, because `import *` would bind `verify` to a module
     "config": "",
+    "detection": "",
     "graph": "",
     "layers": "",
     "mps_graph": "",
