@@ -80,6 +80,13 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "out": None,
         "temporary": False,
     },
+    "Graph.adaptive_pool": lambda: {
+        "value": Value("x"),
+        "output_size": (7, 3),
+        "mode": "max",
+        "name": "second",
+        "origin": "a (AdaptiveMaxPool2d)",
+    },
     "Graph.add": lambda: {"kernel": "NeuronReLU", "name": "second", "result_dtype": "uint8", "origin": "a (ReLU)"},
     "Graph.concatenate": lambda: {"name": "second", "origin": "a (Concat)"},
     "Graph.input": lambda: {
@@ -89,6 +96,14 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "channels": 4,
         "layout": "NCHW",
         "fixed_by": "a (Flatten)",
+    },
+    "Graph.interpolate": lambda: {
+        "value": Value("relu"),
+        "like": Value("x"),
+        "mode": "bilinear",
+        "align_corners": True,
+        "name": "second",
+        "origin": "a (Resize)",
     },
     "Graph.node": lambda: {"name": "relu"},
     "Graph.output": lambda: {"value": Value("x"), "name": "z", "layout": "NCHW", "shape": (140,)},
