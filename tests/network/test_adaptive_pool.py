@@ -137,6 +137,21 @@ def test_as_a_graph_of_nodes(pool: nn.Module, areas: int) -> None:
         np.testing.assert_allclose(np.ravel(found), np.ravel(net(x)), rtol=1e-4, atol=1e-5)
 
 
+def test_training() -> None:
+    """A trainer fixes the sizes of a module, and refuses the graph of a network whose sizes are free."""
+    torch.manual_seed(0)
+    module = Classifier(*POOLS[0])
+    x, labels = np.random.default_rng(1).random((4, 3, 56, 56), np.float32), np.arange(4)
+    trainer = mpscnn.Trainer(module.train(), input_shapes=(4, 3, 56, 56))
+    expected = functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(labels)).item()
+    assert trainer.step(x, labels).loss == pytest.approx(expected, rel=1e-4)
+    graph = mpscnn.load(module.eval(), input_shapes=(1, 3, 56, 56)).graph
+    with pytest.raises(NotImplementedError, match=r'AdaptivePool.*options=\{"free_size": False\}'):
+        mpscnn.Trainer(graph, input_shapes=(4, 3, 56, 56))
+    graph = mpscnn.load(module, input_shapes=(1, 3, 56, 56), options={"free_size": False}).graph
+    assert mpscnn.Trainer(graph, input_shapes=(4, 3, 56, 56)).step(x, labels).loss == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_graph_of_nodes_needs_sizes() -> None:
     with pytest.raises(NotImplementedError, match="the kernels of AdaptivePool depend on its sizes: give input_shapes"):
         network("max", (7, 7), 4).to_mps_graph()

@@ -104,7 +104,10 @@ def _lower(same: Operation, node: Node, shapes: Shapes, is_frozen: bool) -> list
     if node.result_dtype:
         raise _RefusedError(f"{node.kernel} with a result of {node.result_dtype}, which is rounded to 256 steps")
     if node.kernel in (INTERPOLATE, ADAPTIVE_POOL):
-        raise _RefusedError(f"{node.kernel}, whose kernels depend on the sizes of its sources")
+        raise _RefusedError(
+            f"{node.kernel}, whose kernels depend on its sizes: give the module or the layers, or load the model with"
+            ' options={"free_size": False}'
+        )
     if node.kernel == METAL_FUNCTION:
         raise _RefusedError(f"the Metal function {node.arguments['function'].name}, which has no gradient")
     if node.kernel in _REDUCTIONS and not node.arguments:
