@@ -7,10 +7,12 @@ Has no images between kernels, command buffers, placement or fusion.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 import mpscnn
-from mpscnn.graph import CONCATENATE, METAL_FUNCTION, Graph
+from mpscnn.graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph
 from mpscnn.verify import _run_function
 
 
@@ -36,6 +38,8 @@ def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
         sources = [values[name] for name in node.sources]
         if node.kernel == CONCATENATE:
             values[node.name] = np.concatenate(sources, axis=3)
+        elif node.kernel in (ADAPTIVE_POOL, INTERPOLATE):
+            values[node.name] = _by_torch(node.kernel, sources, **node.arguments)
         elif node.kernel == METAL_FUNCTION:
             values[node.name] = _run_function(sources, **node.arguments)
         else:
@@ -45,3 +49,19 @@ def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
     return {
         name: from_nhwc(values[output.source], output.layout, output.shape) for name, output in graph.outputs.items()
     }
+
+
+def _by_torch(
+    kernel: str,
+    sources: list[NDArray],
+    mode: str,
+    align_corners: bool | None = None,
+    output_size: tuple[int, int] | None = None,
+) -> NDArray:
+    x = torch.from_numpy(np.ascontiguousarray(sources[0].transpose(0, 3, 1, 2)))
+    if kernel == INTERPOLATE:
+        aligned = align_corners if mode == "bilinear" else None
+        y = functional.interpolate(x, sources[1].shape[1:3], mode=mode, align_corners=aligned)
+    else:
+        y = (functional.adaptive_max_pool2d if mode == "max" else functional.adaptive_avg_pool2d)(x, output_size)
+    return np.ascontiguousarray(y.numpy().transpose(0, 2, 3, 1))

@@ -215,18 +215,27 @@ def test_axes_in_another_order():
     ],
 )
 def test_adaptive(size, output):
-    check(
-        lambda b, x: pooling.adaptive_avg_pool2d(b, x, output),
-        lambda x: functional.adaptive_avg_pool2d(x, output),
-        (2, 3, *size),
-        fixed=True,
-    )
-    check(
-        lambda b, x: pooling.adaptive_max_pool2d(b, x, output),
-        lambda x: functional.adaptive_max_pool2d(x, output),
-        (2, 3, *size),
-        fixed=True,
-    )
+    """Kernels for the extents of fixed inputs; other extents stay free if both are pooled."""
+    is_sized = isinstance(output, int) or None not in output
+    for own, reference in (
+        (pooling.adaptive_avg_pool2d, functional.adaptive_avg_pool2d),
+        (pooling.adaptive_max_pool2d, functional.adaptive_max_pool2d),
+    ):
+        for is_fixed in (False, True):
+
+            def op(builder, x, own=own, is_fixed=is_fixed):
+                if is_fixed:
+                    builder.fix()
+                return own(builder, x, output)
+
+            graph = check(
+                op,
+                lambda x, reference=reference: reference(x, output),
+                (2, 3, *size),
+                others=((1, 3, 9, 16), (1, 3, 4, 5)) if is_sized and not is_fixed else (),
+                fixed=is_fixed or not is_sized,
+            )
+            assert any(node.kernel == "AdaptivePool" for node in graph.nodes) == (is_sized and not is_fixed)
 
 
 def test_adaptive_of_a_fixed_extent_fixes_nothing():

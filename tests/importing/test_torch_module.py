@@ -20,8 +20,6 @@ from mpscnn.importing import torch_export, torch_module
 
 # If tests/test_end_to_end.py, which has more networks, fails as well, the importer is wrong.
 NETWORKS = ["resnet18", "vgg16_bn", "squeezenet1_0", "unet_bilinear", "style_transfer", "yolo_tiny"]
-# Adaptive pooling to a fixed number of windows.
-FIXED = {"vgg16_bn"}
 
 
 def export(module: nn.Module, *examples: torch.Tensor, **options: Any) -> torch.export.ExportedProgram:
@@ -42,10 +40,9 @@ def test_network(name: str) -> None:
     graph = read_module(module, shape)
     check(graph, module, *inputs(shape, batch=1))
     check(graph, module, *inputs(shape, batch=5))
-    assert is_free(graph) == (name not in FIXED), graph.inputs
-    if is_free(graph):
-        channels, height, width = shape
-        check(graph, module, *inputs((channels, height + 32, width + 64)))
+    assert is_free(graph), graph.inputs
+    channels, height, width = shape
+    check(graph, module, *inputs((channels, height + 32, width + 64)))
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "espcn"])

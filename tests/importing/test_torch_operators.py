@@ -198,8 +198,8 @@ ROWS = [
     function("avg_pool2d_of_all", lambda x: F.avg_pool2d(x, x.shape[2:]), free=False),
     row("global_avg_pool2d", lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))),
     row("global_max_pool2d", lambda: nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(8, 3))),
-    row("adaptive_avg_pool2d", lambda: nn.AdaptiveAvgPool2d((4, 3)), free=False),
-    row("adaptive_max_pool2d", lambda: nn.AdaptiveMaxPool2d((3, 4)), free=False),
+    row("adaptive_avg_pool2d", lambda: nn.AdaptiveAvgPool2d((4, 3))),
+    row("adaptive_max_pool2d", lambda: nn.AdaptiveMaxPool2d((3, 4))),
     row("adaptive_avg_pool1d", lambda: nn.AdaptiveAvgPool1d(1), SEQUENCE),
     row("lp_pool2d", lambda: nn.LPPool2d(2, 3, 2)),
     # resizing, padding
