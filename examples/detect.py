@@ -262,7 +262,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("picture", type=Path, nargs="?", help="find the objects in it, with --weights")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="a YOLO network: .onnx, or ultralytics' .pt")
     parser.add_argument("--classes", type=Path, metavar="TXT", help="names of its classes, a line each")
-    parser.add_argument("--size", type=count, default=640, metavar="N", help="of its square input (%(default)s pixels)")
+    parser.add_argument(
+        "--size", type=count, default=640, metavar="N", help="of its square input, if it takes any (%(default)s)"
+    )
     parser.add_argument("--steps", type=count, default=600, metavar="N", help="steps of 16 scenes (%(default)s)")
     parser.add_argument("--learning-rate", type=fraction, default=0.01, metavar="X", help="Adam's (%(default)s)")
     parser.add_argument("--threshold", type=fraction, default=0.5, metavar="X", help="min score (%(default)s)")

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from shared import COLOURS, Picture, UserError, count, fraction, natural, read_picture, run, save, side_by_side
+from shared import COLOURS, Picture, UserError, count, fraction, natural, read_picture, run, save, shapes, side_by_side
 from tqdm import tqdm
 
 import mpscnn
@@ -142,17 +142,6 @@ def coins_of_the_photograph(options: argparse.Namespace) -> dict[str, Any]:
     ]
     save(side_by_side(panels), options.output)
     return {"iou": round(iou, 4), "classes": 2, "milliseconds": round(milliseconds, 2)}
-
-
-def shapes(path: Path, height: int, width: int) -> Any:
-    """Return the input's shape, in the form that the kind of file needs: ONNX models have names for their inputs."""
-    if path.suffix != ".onnx":
-        return (1, 3, height, width)
-    import onnx
-
-    graph = onnx.load(path, load_external_data=False).graph
-    constants = {one.name for one in graph.initializer}
-    return {one.name: (1, 3, height, width) for one in graph.input if one.name not in constants}
 
 
 def own_network(options: argparse.Namespace) -> dict[str, Any]:

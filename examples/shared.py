@@ -94,6 +94,17 @@ def read_picture(path: Path) -> Picture:
         raise UserError(f'the picture "{path}" cannot be read: {error}') from error
 
 
+def shapes(path: Path, height: int, width: int) -> Any:
+    """Return the input's shape, in the form that the kind of file needs: ONNX models have names for their inputs."""
+    if path.suffix != ".onnx":
+        return (1, 3, height, width)
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    constants = {one.name for one in graph.initializer}
+    return {one.name: (1, 3, height, width) for one in graph.input if one.name not in constants}
+
+
 def side_by_side(panels: list[tuple[str, Picture]]) -> Image.Image:
     """Return pictures of equal size side by side, with a caption above each."""
     caption, gap = 28, 6

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from shared import COLOURS, Picture, UserError, read_picture, save
+from shared import COLOURS, Picture, UserError, read_picture, save, shapes
 
 import mpscnn
 from mpscnn.detection import Detections, yolo_detections
@@ -61,13 +61,23 @@ def read_checkpoint(path: Path) -> tuple[Any, dict[int, str]]:
         raise UserError(f'"{path}" cannot be read: {error!s:.300}') from error
 
 
-def load(path: Path, size: int) -> tuple[mpscnn.Network, dict[int, str]]:
-    """Return the network, and the names of its classes as far as the file has them."""
+def load(path: Path, size: int) -> tuple[mpscnn.Network, dict[int, str], int]:
+    """Return the network, the names of its classes as far as the file has them, and the side of its square input.
+
+    The side is `size`, unless the file fixes another.
+    """
     source, names = read_checkpoint(path) if path.suffix == ".pt" else (path, {})
     try:
-        return mpscnn.load(source, input_shapes=None if path.suffix == ".mpscnn" else (1, 3, size, size)), names
+        try:
+            network = mpscnn.load(source, input_shapes=(1, 3, size, size) if path.suffix == ".pt" else None)
+        except mpscnn.InvalidModelError:  # a file that leaves height and width open
+            network = mpscnn.load(source, input_shapes=shapes(path, size, size))
     except (OSError, ValueError, TypeError, NotImplementedError, mpscnn.ImportError) as error:
         raise UserError(f'"{path}" cannot be loaded: {error}') from error
+    (taken, *_) = network.inputs.values()
+    if taken.height != taken.width:
+        raise UserError(f'"{path}" takes {taken.height} x {taken.width} pixels, and not a square.')
+    return network, names, taken.height or size
 
 
 def letterbox(picture: Picture, size: int) -> tuple[NDArray[np.float32], float, tuple[int, int]]:
@@ -110,13 +120,13 @@ def detect(options: argparse.Namespace) -> dict[str, Any]:
     if options.weights is None:
         raise UserError(HOW_TO_GET_WEIGHTS)
     picture = read_picture(options.picture)
-    network, names = load(options.weights, options.size)
+    network, names, size = load(options.weights, options.size)
     if options.classes is not None:
         try:
             names = dict(enumerate(options.classes.read_text().split("\n")))
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f'the names of the classes, "{options.classes}", cannot be read: {error}') from error
-    x, scale, (left, top) = letterbox(picture, options.size)
+    x, scale, (left, top) = letterbox(picture, size)
     times = []
     for _ in range(10):
         start = time.perf_counter()

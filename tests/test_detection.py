@@ -174,6 +174,28 @@ def test_a_photograph(
         assert drawn.convert("RGB").getpixel((75, 70)) == detect.COLOURS[1]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("is_free", [False, True])
+def test_an_onnx_model(
+    detect: types.ModuleType, picture: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_free: bool
+) -> None:
+    """A fixed size is that of the file; a free one is --size."""
+    pytest.importorskip("onnx")
+    torch.onnx.export(
+        Detector().eval(),
+        (torch.rand(1, 3, 64, 64),),
+        tmp_path / "net.onnx",
+        dynamo=False,
+        input_names=["images"],
+        output_names=["boxes"],
+        dynamic_axes={"images": {2: "h", 3: "w"}, "boxes": {2: "a"}} if is_free else None,
+    )
+    arguments = [picture, "--weights", tmp_path / "net.onnx", "--output", tmp_path / "boxes.png", "--json"]
+    assert detect.main([*map(str, arguments), *(["--size", "64"] if is_free else [])]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["objects"]
+    assert (found["class"], found["box"]) == (1, [75.0, 43.8, 125.0, 100.0])
+
+
 @pytest.fixture
 def ultralytics(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of that name, whose only layer is Detector."""
