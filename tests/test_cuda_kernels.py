@@ -38,6 +38,17 @@ def site_packages() -> Path:
     pytest.skip("the package nvidia-cuda-nvrtc is not installed")
 
 
+def test_each_kernel_waits_for_those_before() -> None:
+    """Blocks start before the kernels whose results they read have ended [kernels/device.hpp]."""
+    begins = [
+        found
+        for path in KERNELS.glob("*.hpp")
+        for found in re.findall(r"__global__[^{]*\{\s*\\?\s*(\S+)", path.read_text())
+    ]
+    assert len(begins) == 4
+    assert set(begins) == {"wait_for_kernels_before();"}
+
+
 @pytest.mark.parametrize(("architecture", "format_name"), CASES, ids=[f"sm_{each}-{name}" for each, name in CASES])
 def test_kernels_compile(architecture: int, format_name: str) -> None:
     assert FOLDER is not None
