@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 import mpscnn
 from cases import make
+from mpscnn.importing.builder import Builder
+from mpscnn.importing.ops import general
 from test_batch_gradient import Layer
 from test_forward import CASES, build
 from test_gradient import CASES as WITH_GRADIENTS
@@ -144,7 +146,29 @@ def quantized() -> Iterator[tuple[str, Array]]:
     yield "pool of bytes", mpscnn.PoolingMax(3)(numbers, dtype="uint8")
 
 
-PARTS = (forward, quantized, gradients, pooling, reductions, normalizations, gates, copies, losses, optimizers)
+def functions() -> Iterator[tuple[str, Array]]:
+    """Yield a product and permutations as Metal functions that say so, with and without channels in fours."""
+    for extents in ((5, 9, 13, 7), (2, 8, 12, 16)):
+        count, rows, inner, columns = extents
+        rng = np.random.default_rng(8)
+        a = rng.normal(size=(2, count, rows, inner)).astype(np.float32)
+        b = rng.normal(size=(2, count, inner, columns)).astype(np.float32)
+        builder = Builder()
+        x = builder.input("a", a.shape[1:], "NHWC")
+        y = builder.input("b", b.shape[1:], "NHWC")
+        builder.fix_unless_constant(x)
+        builder.fix_unless_constant(y)
+        builder.output("product", general.matmul(builder, x, y))
+        builder.output("permutation", general.permute(builder, x, (1, 0, 2)))
+        builder.output("transpose", general.permute(builder, x, (2, 1, 0)))
+        for name, result in zip(builder.graph.outputs, mpscnn.Network(builder.graph)(a, b), strict=True):
+            yield f"{name} of a function {extents}", np.asarray(result)
+
+
+PARTS = (
+    *(forward, quantized, gradients, pooling, reductions, normalizations),
+    *(gates, copies, functions, losses, optimizers),
+)
 
 
 def save(path: str) -> None:

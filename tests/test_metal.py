@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mpscnn
+from mpscnn.importing.ops import general
 from support import random
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -47,6 +48,9 @@ kernel void apply(texture2d<float, access::read> x [[texture(0)]],
 PARAMS_TYPE = np.dtype(
     {"names": ["scale", "shift", "count"], "formats": ["f2", "(3,)f4", "i4"], "offsets": [0, 16, 32], "itemsize": 48}
 )
+
+
+EMPTY = HEAD + "#pragma openmps {}\nkernel void f(uint i [[thread_position_in_grid]]) {{}}"
 
 
 def swish(x: np.ndarray, beta: float) -> np.ndarray:
@@ -219,6 +223,9 @@ def test_wrong_values(named: dict[str, Any], error: type[Exception], message: st
             r'name \("g"\) .* has "f"',
         ),
         (HEAD, "g", {}, ValueError, r'name \("g"\) is not a function of the source, which has none\.'),
+        (EMPTY.format("sum(f)"), "f", {}, ValueError, r":3: error: #pragma openmps sum is not product or permutation"),
+        (EMPTY.format("product(g)"), "f", {}, ValueError, r":3: .* names g, which is not a kernel function"),
+        (EMPTY.format("product f"), "f", {}, ValueError, r":3: .* takes the form meaning\(function\)"),
         (3, "g", {}, TypeError, r"source \(int\) is not a str"),
         (SWISH, "swish", {}, ValueError, r"beta"),
         (SWISH, "swish", {"constants": {"beta": "1"}}, TypeError, r"constants\['beta'\] \(str\) is not a number"),
@@ -229,6 +236,43 @@ def test_wrong_values(named: dict[str, Any], error: type[Exception], message: st
 def test_wrong_sources(source: Any, name: str, options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.compile(message, re.DOTALL)):
         mpscnn.metal_function(source, name, **options)
+
+
+@pytest.mark.parametrize("rows", [6, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_products(dtype: str, rows: int) -> None:
+    """The engine's own product is for matrices that fit; the function takes missing rows as zeros."""
+    f = mpscnn.metal_function(general.SOURCE, "multiply_matrices")
+    a, b = random((1, 3, 5, 8), dtype, seed=1), random((1, 3, rows, 7), dtype, seed=2)
+    found = f(a, b, out_shape=(1, 3, 5, 7), grid=(2, 3, 2))
+    expected = a[..., :rows].astype(float) @ b.astype(float)
+    np.testing.assert_allclose(found, expected, atol=1e-6 if dtype == "float32" else 0.01)
+
+
+def test_permutations_beyond_the_source() -> None:
+    """Places behind the last value, and an axis that runs over the end of a row."""
+    f = mpscnn.metal_function(general.SOURCE, "rearrange")
+    x = random((1, 2, 3, 5), "float32", seed=3)
+
+    def check(first: int, axes: list[tuple[int, int]], order: tuple[int, int, int] = (0, 1, 2)) -> None:
+        """`axes`: extents and strides; `order`: that of rows, columns and channels in which places are counted."""
+        extents, strides = zip(*axes, strict=True)
+        shape = (1, 1, 1, *extents) if len(axes) == 1 else (1, 1, *extents)
+        counted = x[0].transpose(order)
+        p = np.array([len(axes), *shape[2:], *counted.shape, *order, first, *extents, *strides], np.uint32)
+        index = np.full(extents, first)
+        for axis, (extent, stride) in enumerate(axes):
+            index += stride * np.arange(extent).reshape([-1 if i == axis else 1 for i in range(len(axes))])
+        values = np.concatenate([counted.ravel(), np.zeros(64, np.float32)])
+        np.testing.assert_array_equal(f(x, p=p, out_shape=shape).reshape(extents), values[index])
+
+    check(20, [(20, 1)])
+    check(1, [(4, 7)])
+    check(3, [(3, 1), (3, 4)])
+    check(3, [(3, 1)])
+    check(1, [(2, 1)], (1, 2, 0))
+    check(2, [(3, 6), (2, 1)], (2, 1, 0))
+    check(29, [(5, 1)], (1, 2, 0))
 
 
 def test_a_function_without_results_needs_a_grid() -> None:

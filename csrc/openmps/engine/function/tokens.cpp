@@ -218,7 +218,7 @@ class Preprocessor {
     macros_[name] = std::move(macro);
   }
 
-  Tokens run(const std::string& text) {
+  Preprocessed run(const std::string& text) {
     const Tokens all = tokens_of(text);
     Tokens chunk, result;
     const auto flush = [&] {
@@ -241,7 +241,7 @@ class Preprocessor {
     }
     flush();
     if (!branches_.empty()) throw SourceError(branches_.back().line, "unterminated conditional directive");
-    return result;
+    return {std::move(result), std::move(pragmas_)};
   }
 
  private:
@@ -285,9 +285,17 @@ class Preprocessor {
       std::string message;
       for (const Token& token : rest) message += (message.empty() ? "" : " ") + token.text;
       throw SourceError(line, message);
-    } else if (name != "pragma" && name != "line" && name != "warning") {
+    } else if (name == "pragma") {
+      pragma(rest, line);
+    } else if (name != "line" && name != "warning") {
       throw SourceError(line, "invalid preprocessing directive #" + name);
     }
+  }
+  void pragma(const Tokens& rest, int line) {
+    if (rest.empty() || !rest[0].is("openmps")) return;
+    if (rest.size() != 5 || !rest[1].is_name() || !rest[2].is("(") || !rest[3].is_name() || !rest[4].is(")"))
+      throw SourceError(line, "#pragma openmps takes the form meaning(function)");
+    pragmas_.push_back({line, rest[1].text, rest[3].text});
   }
   static void include(const Tokens& rest, int line) {
     std::string path;
@@ -456,6 +464,7 @@ class Preprocessor {
   static constexpr std::size_t kMaxTokens = 1u << 22;
   std::map<std::string, Macro> macros_;
   std::vector<Branch> branches_;
+  std::vector<Pragma> pragmas_;
 };
 
 constexpr std::array<std::array<const char*, 2>, 30> kPredefined = {{
@@ -495,7 +504,7 @@ constexpr std::array<std::array<const char*, 2>, 30> kPredefined = {{
 
 Tokens tokens_of(const std::string& text) { return Scanner(text).run(); }
 
-Tokens preprocess(const std::string& text, const std::map<std::string, std::string>& macros) {
+Preprocessed preprocess(const std::string& text, const std::map<std::string, std::string>& macros) {
   Preprocessor preprocessor;
   for (const auto& [name, value] : kPredefined) preprocessor.define(name, value);
   for (const auto& [name, value] : macros) preprocessor.define(name, value);

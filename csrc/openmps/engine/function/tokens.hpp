@@ -32,8 +32,20 @@ struct SourceError : std::runtime_error {
 /// Split a text into tokens, without comments. Throws SourceError.
 Tokens tokens_of(const std::string& text);
 
+/// `#pragma openmps meaning(function)`. Metal ignores it.
+struct Pragma {
+  int line;
+  std::string meaning, function;
+};
+
+struct Preprocessed {
+  Tokens tokens;
+  std::vector<Pragma> pragmas;
+};
+
 /// Expand macros and evaluate conditions. `macros`: name and value. Includes of Metal's and SIMD's headers are dropped,
-/// others are errors. Throws SourceError; std::invalid_argument for a name that is no identifier.
-Tokens preprocess(const std::string& text, const std::map<std::string, std::string>& macros);
+/// others are errors, and so are pragmas of openmps in another form. Throws SourceError; std::invalid_argument for a
+/// name that is no identifier.
+Preprocessed preprocess(const std::string& text, const std::map<std::string, std::string>& macros);
 
 }  // namespace openmps::function

@@ -528,7 +528,21 @@ class Translator {
 };
 
 Program::Program(const std::string& source, const std::map<std::string, std::string>& macros) {
-  Translator(preprocess(source, macros), *this).run();
+  Preprocessed preprocessed = preprocess(source, macros);
+  Translator(std::move(preprocessed.tokens), *this).run();
+  for (const Pragma& each : preprocessed.pragmas) give_meaning(each);
+}
+
+void Program::give_meaning(const Pragma& pragma) {
+  constexpr std::pair<const char*, Meaning> kMeanings[] = {{"product", Meaning::product},
+                                                           {"permutation", Meaning::permutation}};
+  const auto meaning = std::ranges::find_if(kMeanings, [&](const auto& each) { return pragma.meaning == each.first; });
+  if (meaning == std::end(kMeanings))
+    throw SourceError(pragma.line, "#pragma openmps " + pragma.meaning + " is not product or permutation");
+  const auto kernel = std::ranges::find(kernels_, pragma.function, &Kernel::name);
+  if (kernel == kernels_.end())
+    throw SourceError(pragma.line, "#pragma openmps names " + pragma.function + ", which is not a kernel function");
+  kernel->meaning = meaning->second;
 }
 
 const Kernel* Program::kernel(const std::string& name) const {

@@ -3,6 +3,7 @@
 // library/; the rest is a rewriting of tokens: attributes become tables, address spaces and literals C++.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,9 +25,14 @@ struct Constant {
   unsigned index = 0;
 };
 
+/// What a program says that a function computes, by `#pragma openmps meaning(function)`: an engine may compute that
+/// itself. docs/metal_functions.md has the arguments.
+enum class Meaning : std::uint8_t { none, product, permutation };
+
 struct Kernel {
   std::string name;    ///< as programs ask for it
   std::string callee;  ///< as C++ calls it
+  Meaning meaning = Meaning::none;
   std::vector<Argument> arguments;
   bool uses_group = false;          ///< it has threadgroup memory, barriers or functions of SIMD groups
   std::vector<unsigned> constants;  ///< indices into Program::constants() that must have values: it mentions them, and
@@ -50,6 +56,7 @@ class Program {
 
  private:
   friend class Translator;
+  void give_meaning(const Pragma& pragma);
   Tokens tokens_;
   std::vector<Kernel> kernels_;
   std::vector<Constant> constants_;

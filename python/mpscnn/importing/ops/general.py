@@ -43,6 +43,7 @@ static uint3 place(constant uint* p, uint x, uint y, uint c) {
     return uint3(found[1], found[0], found[2]);
 }
 
+#pragma openmps permutation(rearrange)
 kernel void rearrange(texture2d_array<float, access::read> x [[texture(0)]],
                       texture2d_array<float, access::write> y [[texture(1)]],
                       constant uint* p [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
@@ -58,6 +59,7 @@ kernel void rearrange(texture2d_array<float, access::read> x [[texture(0)]],
 }
 
 // The same if channels are moved in fours.
+#pragma openmps permutation(rearrange_slices)
 kernel void rearrange_slices(texture2d_array<float, access::read> x [[texture(0)]],
                              texture2d_array<float, access::write> y [[texture(1)]],
                              constant uint* p [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
@@ -66,6 +68,7 @@ kernel void rearrange_slices(texture2d_array<float, access::read> x [[texture(0)
 }
 
 // A matrix product for each row of images: rows of a matrix along the width, columns along the channels.
+#pragma openmps product(multiply_matrices)
 kernel void multiply_matrices(texture2d_array<float, access::read> a [[texture(0)]],
                               texture2d_array<float, access::read> b [[texture(1)]],
                               texture2d_array<float, access::write> y [[texture(2)]],

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/cpu/function/fibers.hpp"
+#include "engine/cpu/function/known.hpp"
 #include "engine/failure.hpp"
 #include "engine/function/arguments.hpp"
 #include "engine/function/function.hpp"
@@ -84,7 +85,9 @@ const char* function_groups(const FunctionProblem& problem) {
   return nullptr;
 }
 
-constexpr Implementation<FunctionProblem> kThreads[] = {{"function_threads", function_threads}};
+constexpr Implementation<FunctionProblem> kThreads[] = {{"function_product", function_product},
+                                                        {"function_permutation", function_permutation},
+                                                        {"function_threads", function_threads}};
 const ImplementationNames kThreadsNames(kThreads);
 constexpr Implementation<FunctionProblem> kGroups[] = {{"function_groups", function_groups}};
 const ImplementationNames kGroupsNames(kGroups);

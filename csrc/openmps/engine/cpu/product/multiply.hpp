@@ -18,7 +18,18 @@ struct FloatMatrix {
 void multiply(const FloatMatrix& a, const FloatMatrix& b, std::int64_t rows, std::int64_t columns, std::int64_t inner,
               float* c, std::int64_t c_stride, float alpha = 1, float beta = 0);
 
-/// The same of bfloat16.
+/// Row-major matrices `step` floats apart, their rows `stride` floats apart.
+struct FloatMatrices {
+  const float* data;
+  std::int64_t step, stride;
+};
+
+/// c[i] = a[i] * b[i], where `count` matrices of a have rows x inner values, and those of b inner x columns. Returns
+/// false and does nothing if oneDNN has only its reference. Throws std::bad_alloc.
+bool multiply(const FloatMatrices& a, const FloatMatrices& b, std::int64_t count, std::int64_t rows,
+              std::int64_t columns, std::int64_t inner, float* c, std::int64_t c_step, std::int64_t c_stride);
+
+/// The first of bfloat16.
 struct BfloatMatrix {
   const std::uint16_t* data;
   std::int64_t stride;
