@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import mpscnn
-from mpscnn.importing.builder import Builder, Tensor
+from mpscnn.importing.builder import Builder, Tensor, UnmappedError
 from mpscnn.importing.ops import general
 from support import only_openmps
 
@@ -157,3 +157,10 @@ def test_the_engine_computes_them() -> None:
     assert any(line.endswith(": function_product") for line in took)
     assert any(line.endswith(": function_permutation") for line in took)
     assert not [line for line in took if line.endswith(": function_threads")]
+
+
+@pytest.mark.parametrize("op", [general.channels_second, lambda builder, x: general.with_last(builder, x, [1])[0]])
+def test_more_channels_than_an_image_has(op: Any) -> None:
+    """A last axis may be stored as two, but not where an operation takes it for the channels."""
+    with pytest.raises(UnmappedError, match="9000 channels, more than the maximum"):
+        run(op, values(9000, 4))

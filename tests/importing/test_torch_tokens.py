@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -281,7 +281,43 @@ def test_a_stack_of_images_with_more_values_than_channels() -> None:
     check(Function(body), (2, 48, 100))
 
 
+class Boxes(nn.Module):
+    """The head of a detector whose boxes, of three sizes of cells, are more than an image has channels."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        count = sum(size * size for size in sizes)
+        self.sizes = sizes
+        self.heads = nn.ModuleList(nn.Conv2d(8, 4 * 4 + 6, 1) for _ in sizes)
+        self.bins = nn.Conv2d(4, 1, 1, bias=False)
+        self.register_buffer("anchors", torch.rand(2, count))
+        self.register_buffer("strides", torch.rand(1, count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        cells = [head(F.adaptive_avg_pool2d(x, n)) for head, n in zip(self.heads, self.sizes, strict=True)]
+        boxes, classes = torch.cat([cell.view(len(x), 22, -1) for cell in cells], 2).split((16, 6), 1)
+        count = boxes.shape[2]
+        distances = self.bins(boxes.view(len(x), 4, 4, count).transpose(2, 1).softmax(1)).view(len(x), 4, count)
+        before, behind = distances.chunk(2, 1)
+        first, last = self.anchors - before, self.anchors + behind
+        corners = torch.cat(((first + last) / 2, last - first), 1) * self.strides
+        return torch.cat((corners, classes.sigmoid()), 1)
+
+
+@pytest.mark.parametrize("sizes", [(80, 40, 20), (91, 28), (8, 4)])
+def test_more_boxes_than_channels(sizes: tuple[int, ...]) -> None:
+    """8,400 boxes, an odd number of 9,065, and 80."""
+    module = Boxes(sizes).eval()
+    x = torch.randn(2, 8, sizes[0], sizes[0])
+    with torch.no_grad():
+        expected = module(x).numpy()
+    net = mpscnn.load(module, input_shapes=x.shape)
+    found = np.asarray(net(x.numpy()))
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
 def test_a_table_that_no_image_holds() -> None:
     body = lambda x: x.flatten(1).unsqueeze(2) * x.flatten(1).unsqueeze(1)  # noqa: E731
     with pytest.raises(mpscnn.UnsupportedOperatorError, match="more than the maximum"):
-        mpscnn.load(Function(body), input_shapes=(1, 4, 48, 64))
+        mpscnn.load(Function(body), input_shapes=(1, 4, 96, 96))

@@ -176,6 +176,15 @@ def image_of(shape: Sequence[int]) -> tuple[int, int, int]:
     return math.prod(shape[:-2]), rows, shape[-1]
 
 
+def with_short_end(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape with the same values whose last axis an image can have as channels: two axes if it is longer."""
+    if not shape or shape[-1] <= CHANNEL_LIMIT:
+        return tuple(shape)
+    last = shape[-1]
+    count = next((n for n in range(2, EXTENT_LIMIT + 1) if last % n == 0 and last // n <= CHANNEL_LIMIT), 1)
+    return (*shape[:-1], count, last // count)
+
+
 def storage_of(shape: Sequence[int]) -> tuple[int, int, int]:
     """Return `image_of`, or, if that has too many rows, an image with more columns that has the same channels."""
     height, width, channels = image_of(shape)
@@ -231,8 +240,11 @@ def strided(
     image: tuple[int, int, int] | None = None,
     first: int = 0,
 ) -> Tensor:
-    """Return a tensor of `shape`; `strides` and `first` are places in the values of `x`, in the order of its axes."""
-    image = storage_of(shape) if image is None else image
+    """Return a tensor of `shape`; `strides` and `first` are places in the values of `x`, in the order of its axes.
+
+    Without `image`, a last axis that is longer than an image has channels is stored as two: its image has others.
+    """
+    image = storage_of(with_short_end(shape)) if image is None else image
     letters = [*x.axes[1:], *(axis for axis in "HWC" if axis not in x.axes)]
     extents = [x.extent(axis) for axis in letters]
     kept = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent > 1] or [(1, 0)]
@@ -277,6 +289,7 @@ def channels_second(builder: Builder, x: Tensor) -> Tensor:
     """Return a tensor of two to four axes as an image whose channels are axis 1."""
     count = len(x.shape)
     y = permute(builder, x, [*range(1, count), 0])
+    check_image((1, 1, x.shape[0]))
     return replace(y, axes="NC" + "HW"[3 - count :], flat=None)
 
 
@@ -397,9 +410,13 @@ def binary(builder: Builder, compute: Callable[..., Tensor], *operands: Any, **o
     except ValueError:
         text = " and ".join(map(str, shapes))
         raise UnmappedError(f"shapes {text} behind the batch do not broadcast") from None
+    result, shape = shape, with_short_end(shape)
+    end = shape[len(result) - 1 :]  # of the axes in place of the last one
     stored = []
     for x, extents in zip(operands, shapes, strict=True):
-        own = (1,) * (len(shape) - len(extents)) + tuple(extents)
+        own = (1,) * (len(result) - len(extents)) + tuple(extents)
+        if len(end) > 1:
+            own = (*own[:-1], *(end if own[-1] > 1 else (1, 1)))
         if not isinstance(x, Tensor):
             x = constant(builder, like, np.asarray(x, np.float32).reshape(own))
         elif x.shape != own:
@@ -409,7 +426,7 @@ def binary(builder: Builder, compute: Callable[..., Tensor], *operands: Any, **o
         fits = all(tuple(one) == tuple(other) or math.prod(one) == 1 for one, other in groups)
         x = store(builder, x, image_of(own)) if fits else broadcast(builder, x, shape, as_matrices=True)
         stored.append(replace(x, axes="NHWC", flat=None))
-    return _with_axes(compute(builder, *stored, **options), shape)
+    return _with_axes(compute(builder, *stored, **options), result)
 
 
 def with_last(builder: Builder, x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int]]:

@@ -62,6 +62,7 @@ def arrange(builder: Builder, x: Tensor, axes: str) -> Tensor:
     after = [axis for axis in axes[1:] if new[axis] > 1]
     if before != _stored(before) or after != _stored(after):
         raise UnmappedError(f"values of {x.shape} in another order: {x.axes} as {axes}")
+    general.check_image((new["H"], new["W"], new["C"]))
     free = [axis for axis in before if not builder.is_constant(x, axis)]
     shape = [new["H"], new["W"], new["C"]]
     if x.flat is None and len(free) == 1:
@@ -299,6 +300,8 @@ def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for x in tensors[1:]:
         if any(x.extent(other) != first.extent(other) for other in "HWC" if other != axis):
             raise InvalidModelError(f"tensors of shapes {[x.shape for x in tensors]} are concatenated along {dim}.")
+    if axis == "C" and sum(x.channels for x in tensors) > CHANNEL_LIMIT:
+        return _cat_around(builder, tensors, place - 1)
     if axis == "C":
         return _side_by_side(builder, tensors)
     for x in tensors:
@@ -325,7 +328,7 @@ def _cat_around(builder: Builder, tensors: Sequence[Tensor], place: int) -> Tens
                 f"tensors of shapes {[x.shape for x in tensors]} are concatenated along {place + 1}."
             )
         shape[place] += x.shape[place]
-    last = place == len(shape) - 1
+    last = place == len(shape) - 1 and shape[place] <= CHANNEL_LIMIT
     parts = [general.store(builder, x) if last else _rows_of_parts(builder, x, place) for x in tensors]
     y = cat(builder, [replace(x, axes="NHWC", flat=None) for x in parts], 3 if last else 2)
     return general.reshape(y, shape)
@@ -357,10 +360,10 @@ def stack(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _rows_of_parts(builder: Builder, x: Tensor, place: int) -> Tensor:
     """Return an image whose rows are concatenated instead of axis `place`: as many axes as fit are its channels."""
-    first = place + 1
-    while first < len(x.shape) - 1 and math.prod(x.shape[first:]) > CHANNEL_LIMIT:
+    first, shape = place + 1, general.with_short_end((*x.shape, 1) if place == len(x.shape) - 1 else x.shape)
+    while first < len(shape) - 1 and math.prod(shape[first:]) > CHANNEL_LIMIT:
         first += 1
-    image = math.prod(x.shape[:place]), math.prod(x.shape[place:first]), math.prod(x.shape[first:])
+    image = math.prod(shape[:place]), math.prod(shape[place:first]), math.prod(shape[first:])
     return general.store(builder, general.reshape(x, image), image)
 
 
