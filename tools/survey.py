@@ -8,6 +8,7 @@
     PYTHONPATH=build/survey tools/survey.py --only 'timm:convnext.*'
     PYTHONPATH=build/survey tools/survey.py --sample 40 --onnx dynamo
     PYTHONPATH=build/survey tools/survey.py --only 'torchvision:(resnet18|swin_t)' --onnx torchscript --opset 17
+    PYTHONPATH=build/survey tools/survey.py --only 'torchvision:swin_t' --speed 10
 
 Libraries that are not installed are left out. No weights are downloaded: they are random, and so are the statistics of
 batch normalization. Each network runs in a process of its own, with limits of time and memory. Outcomes:
@@ -141,7 +142,7 @@ def _make_transformers(name: str) -> Made:
 
     kind = next(kind for kind in sorted(_TRANSFORMERS, key=len, reverse=True) if name.startswith(kind))
     config = getattr(transformers, f"{kind}Config")()
-    size = getattr(config, "image_size", 224)
+    size = 512 if kind == "Segformer" else getattr(config, "image_size", 224)
     size = size if isinstance(size, int) else size[0]
     return getattr(transformers, name)(config), (1, getattr(config, "num_channels", 3), size, size)
 
@@ -217,6 +218,14 @@ _SMALL_KL = {
     "layers_per_block": 2,
     "norm_num_groups": 8,
 }
+# The autoencoder of Stable Diffusion 1 and 2 [their vae/config.json].
+_STABLE_DIFFUSION = {
+    "block_out_channels": (128, 256, 512, 512),
+    "down_block_types": ("DownEncoderBlock2D",) * 4,
+    "up_block_types": ("UpDecoderBlock2D",) * 4,
+    "layers_per_block": 2,
+    "latent_channels": 4,
+}
 _SMALL_DC = {
     **dict.fromkeys(("encoder_block_out_channels", "decoder_block_out_channels"), (32, 64)),
     **dict.fromkeys(("encoder_layers_per_block", "decoder_layers_per_block"), (1, 1)),
@@ -231,6 +240,7 @@ _DIFFUSERS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
     "AutoencoderTiny.encoder": ("AutoencoderTiny", {}, (1, 3, 64, 64)),
     "VQModel.decoder": ("VQModel", {"block_out_channels": (32,), "norm_num_groups": 8}, (1, 3, 16, 16)),
     "VQModel.encoder": ("VQModel", {"block_out_channels": (32,), "norm_num_groups": 8}, (1, 3, 32, 32)),
+    "StableDiffusion.decoder": ("AutoencoderKL", _STABLE_DIFFUSION, (1, 4, 32, 32)),
     "AutoencoderDC.decoder": ("AutoencoderDC", _SMALL_DC, (1, 8, 16, 16)),
 }
 
@@ -260,7 +270,7 @@ def _make_ultralytics(name: str) -> Made:
     from ultralytics import YOLO
 
     module = YOLO(name, verbose=False).model
-    return module.fuse(verbose=False) if hasattr(module, "fuse") else module, (1, 3, 128, 128)
+    return module.fuse(verbose=False) if hasattr(module, "fuse") else module, (1, 3, 640, 640)
 
 
 LIBRARIES: dict[str, tuple[Callable[[], list[str]], Callable[[str], Made]]] = {
@@ -487,6 +497,81 @@ def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[
     return row
 
 
+SPEED_THREADS = 2
+REST = 0.03  # seconds before each call: threads of PyTorch and ONNX Runtime spin for milliseconds after one
+
+
+def speed(name: str, calls: int, folder: str) -> dict[str, Any]:
+    """Time one network for one image in float32 beside PyTorch (channels_last) and ONNX Runtime, call by call.
+
+    Return the medians in ms. The results are compared first.
+    """
+    import contextlib
+    import copy
+    import warnings
+
+    import numpy as np
+    import torch
+
+    warnings.simplefilter("ignore")
+    with contextlib.suppress(Exception):
+        _without_extension()
+    import onnxruntime
+
+    import mpscnn
+
+    library, network = name.split(":", 1)
+    torch.manual_seed(0)
+    module, shape = LIBRARIES[library][1](network)
+    module = module.float().eval().requires_grad_(False)
+    disturb(module)
+    x = torch.rand(shape) * 2 - 1
+    # ultralytics sets the number of threads of its process to one.
+    torch.set_num_threads(SPEED_THREADS)
+    mpscnn.set_num_threads(SPEED_THREADS)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = SPEED_THREADS
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(_exported(copy.deepcopy(module), shape, "torchscript", 17, folder), options)
+    net = mpscnn.load(copy.deepcopy(module), input_shapes=shape)
+    module = module.to(memory_format=torch.channels_last)
+    image = x.contiguous(memory_format=torch.channels_last)
+    contestants: dict[str, Callable[[], Any]] = {
+        "mpscnn": lambda: net(x),
+        "torch": lambda: module(image),
+        "ONNX Runtime": lambda: session.run(None, {session.get_inputs()[0].name: x.numpy()}),
+    }
+    row: dict[str, Any] = {"name": name, "shape": list(shape), "calls": calls}
+    times: dict[str, list[float]] = {key: [] for key in contestants}
+    with torch.inference_mode():
+        expected = [leaf for leaf in _leaves(contestants["torch"]()) if isinstance(leaf, torch.Tensor)]
+        for key in ("mpscnn", "ONNX Runtime"):
+            found = tuple(_leaves(contestants[key]()))
+            difference, reason = _difference(found[: len(expected)], expected[: len(found)])
+            if reason or difference > 10 * TOLERANCE:
+                raise ValueError(f"{name}: {key} differs from PyTorch by {difference:.1e}. {reason}")
+        for _ in range(calls + 1):
+            for key in random.sample(list(contestants), len(contestants)):
+                time.sleep(REST)
+                began = time.perf_counter()
+                contestants[key]()
+                times[key].append(time.perf_counter() - began)
+    return row | {key: round(float(np.median(values[1:])) * 1e3, 1) for key, values in times.items()}
+
+
+def speed_table(rows: Iterable[dict[str, Any]]) -> str:
+    """Return rows of speed() as Markdown."""
+    lines = [
+        "| network | mpscnn | torch | ONNX Runtime | torch / mpscnn | ONNX Runtime / mpscnn |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ours, torchs, theirs = (row[key] for key in ("mpscnn", "torch", "ONNX Runtime"))
+        ratios = f"{torchs / ours:.2f} | {theirs / ours:.2f}"
+        lines.append(f"| {row['name']} | {ours} | {torchs} | {theirs} | {ratios} |")
+    return "\n".join(lines) + "\n"
+
+
 def _other_size(net: Any, exact: Any, shape: tuple[int, ...]) -> str:
     """Compare a batch of two, of another size if the network takes one; "fixed" if PyTorch alone takes one."""
     import torch
@@ -622,8 +707,13 @@ def main() -> None:
     parser.add_argument("--opset", type=int, help="with --onnx: version of the export's operators")
     parser.add_argument("--json", help="file for the rows")
     parser.add_argument("--markdown", help="file for the tables")
+    parser.add_argument("--speed", type=int, metavar="CALLS", help="time the networks of --only instead, in float32")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.one and given.speed:
+        with tempfile.TemporaryDirectory() as folder:
+            print(MARK + json.dumps(speed(given.one, given.speed, folder)), flush=True)
+        os._exit(0)
     if given.one:
         with tempfile.TemporaryDirectory() as folder:
             print(MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder)), flush=True)
@@ -637,6 +727,19 @@ def main() -> None:
         with contextlib.suppress(Exception):
             _without_extension()
         wanted = names(given.sample, given.seed, given.only)
+    if given.speed:
+        timed = []
+        for number, name in enumerate(wanted, 1):
+            print(f"{number}/{len(wanted)} {name}", file=sys.stderr, flush=True)
+            command = [sys.executable, __file__, "--one", name, "--speed", str(given.speed)]
+            settings = os.environ | {"OMP_NUM_THREADS": str(SPEED_THREADS)}
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=settings, check=True)
+            line = next(line for line in done.stdout.splitlines() if line.startswith(MARK))
+            timed.append(json.loads(line.removeprefix(MARK)))
+        if given.json:
+            Path(given.json).write_text(json.dumps(timed, indent=1) + "\n")
+        print(speed_table(timed))
+        return
     rows: list[dict[str, Any]] = []
     for number, name in enumerate(wanted, 1):
         row = run(name, given.seconds, given.memory, given.onnx, given.opset)
