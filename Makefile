@@ -65,8 +65,10 @@ test-cuda: $(stamps)/package $(stamps)/programs $(stamps)/group-test  ## the CUD
 test-cluster: $(stamps)/package $(stamps)/group-cluster $(stamps)/system-java  ## examples of Ray, Spark and Dask on 2,000 pictures, 3 minutes
 	@$(py) -m pytest tests/cluster/test_examples.py $(ARGS)
 
-test-shapes: $(stamps)/package $(stamps)/group-test  ## compare every layer of tests/shapes.txt with PyTorch, 6 minutes
-	@MPSCNN_SHAPES=all $(py) -m pytest tests/test_shapes.py $(ARGS)
+ISAS ?= SSE41 AVX AVX2 AVX512_CORE DEFAULT
+test-shapes: $(stamps)/package $(stamps)/group-test  ## compare every layer of tests/shapes.txt with PyTorch, on each instruction set of ISAS, 12 minutes
+	@for isa in $(ISAS); do echo "== ONEDNN_MAX_CPU_ISA=$$isa"; \
+	    MPSCNN_SHAPES=all ONEDNN_MAX_CPU_ISA=$$isa $(py) -m pytest tests/test_shapes.py -k all_rows $(workers) $(ARGS) || exit 1; done
 
 bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels against NumPy and PyTorch; networks against PyTorch (channels_last), ONNX Runtime, OpenVINO
 	@$(py) -m bench $(ARGS)

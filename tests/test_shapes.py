@@ -134,7 +134,7 @@ def test_rows_drawn_at_random() -> None:
 
 @pytest.mark.parametrize("network", sorted({row.network for row in shapes.rows()} if ALL else ()))
 def test_all_rows(network: str) -> None:
-    """Six minutes: has parameters only under make test-shapes."""
+    """One to four minutes for each instruction set: has parameters only under make test-shapes."""
     wrong = []
     for seed, row in enumerate(shapes.rows()):
         if row.network == network:
