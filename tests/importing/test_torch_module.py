@@ -163,6 +163,34 @@ def test_modes_of_a_module_stay(fails: bool) -> None:
         assert torch.equal(value, before[name])
 
 
+class WithCells(nn.Module):
+    """Keeps the places of cells of the last image, and their number, as detectors do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = torch.zeros(1)
+        self.size: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.size != x.shape[2:]:
+            self.size, self.count = x.shape[2:], x.shape[2] * x.shape[3]
+            self.cells = torch.arange(x.shape[3]).to(x)
+        return x + self.cells
+
+
+@pytest.mark.parametrize("free_size", [None, True, False])
+def test_attributes_of_a_module_stay(free_size: bool | None) -> None:
+    module = WithCells()
+    options = {} if free_size is None else {"free_size": free_size}
+    mpscnn.load(module, input_shapes=(1, 3, 8, 6), options=options)
+    assert module.size is None
+    assert "count" not in vars(module)
+    assert type(module.cells) is torch.Tensor
+    assert module.cells.shape == (1,)
+    x = torch.rand(2, 3, 5, 4)
+    torch.testing.assert_close(module(x), x + torch.arange(4))
+
+
 def test_weights_are_not_copied() -> None:
     module = randomize(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5)))
     graph = read_module(module, (3, 8, 8))

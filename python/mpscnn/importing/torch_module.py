@@ -164,15 +164,20 @@ def _with_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[An
 
 @contextlib.contextmanager
 def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
-    """Set eval mode inside of the block, and restore the mode of each submodule, which may differ."""
-    modes = [(part, part.training) for part in module.modules()]
-    for part, _ in modes:
+    """Set eval mode inside of the block, and restore the attributes of each submodule, its mode among them.
+
+    A module that keeps extents or tensors between calls, as YOLO's detectors do, would keep those of the trace, which
+    are symbols.
+    """
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    for part, _ in before:
         part.training = False
     try:
         yield
     finally:
-        for part, mode in modes:
-            part.training = mode
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)
 
 
 @contextlib.contextmanager
