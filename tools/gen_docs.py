@@ -324,8 +324,9 @@ def summary(rows: list[dict[str, Any]]) -> str:
     done = sum(row["openmps"] for row in rows)
     reached = sum(bool(row["python"]) for row in rows)
     return (
-        f"The planned scope is {len(rows)} classes and protocols of MPSCNN and MPSNN: {done} are implemented in\n"
-        f"`openmps` (Linux), and {reached} can be used from Python."
+        f"The planned scope is {len(rows)} classes and protocols of MPSCNN and MPSNN: {done} are implemented in"
+        f" `openmps`\n(Linux), and {reached} have a name in Python. The other {len(rows) - reached} are bases and"
+        f" states that Python's kernels use internally."
     )
 
 
@@ -378,7 +379,13 @@ def platform_table(table: list[dict[str, Any]], rows: list[dict[str, Any]]) -> s
 
 def readme_block(table: list[dict[str, Any]]) -> str:
     """Return the counts, which link to the tables."""
-    return f"{BEGIN}\n[{len(table)} kernels](docs/kernels.md#support) work in Python. {summary(support(table))}\n{END}"
+    rows = support(table)
+    planned = {row["name"] for row in rows if row["promised"]}
+    beyond = sum(row["apple_class"] not in planned for row in table)
+    return (
+        f"{BEGIN}\n{summary(rows)}\n[{len(table)} kernels](docs/kernels.md#support) work in Python:"
+        f" {len(table) - beyond} of these classes, and {beyond} beyond the planned scope.\n{END}"
+    )
 
 
 def readme(present: str, table: list[dict[str, Any]]) -> str:
