@@ -197,13 +197,29 @@ def drawing(scenes: Array, found: list[list[Box]], scale: int = 3, columns: int 
         for box in boxes:
             x, y = left + max(0, box.left * scale), top + max(0, box.top * scale)
             corner = left + min(side - 1, box.right * scale), top + min(side - 1, box.bottom * scale)
-            colour = COLOURS[box.digit]
-            draw.rectangle(((x, y), corner), outline=colour, width=2)
-            text = f"{box.digit}  {box.score:.0%}"
-            below = y - 17 if y - 17 > top else corner[1]
-            draw.rectangle(draw.textbbox((x + 2, below), text, font=font), fill="black")
-            draw.text((x + 2, below), text, fill=colour, font=font)
+            draw.rectangle(((x, y), corner), outline=COLOURS[box.digit], width=2)
+        taken: list[tuple[float, float]] = []
+        for box in boxes:
+            text = f"{box.digit} {box.score:.0%}"
+            _, _, width, height = draw.textbbox((0, 0), text, font=font)
+            x, y = label_place(box, scale, (width + 2, height + 2), side, taken)
+            taken.append((x, y))
+            draw.rectangle((left + x, top + y, left + x + width + 2, top + y + height + 2), fill="black")
+            draw.text((left + x + 1, top + y), text, fill=COLOURS[box.digit], font=font)
     return sheet
+
+
+def label_place(
+    box: Box, scale: int, size: tuple[float, float], side: int, taken: list[tuple[float, float]]
+) -> tuple[float, float]:
+    """Return left and top of a label: above the box, below it or at its side, the first that covers no other label."""
+    width, height = size
+    left, top, right, bottom = (edge * scale for edge in box[:4])
+    places = [(left, top - height), (left, bottom), (right, top), (left - width, top), (right, bottom), (left, top)]
+    inside = [(x, y) for x, y in places if 0 <= y <= side - height and -width < x < side]
+    inside = [(min(max(0, x), side - width), y) for x, y in inside] or [(0, 0)]
+    free = (p for p in inside if all(abs(p[0] - x) >= width or abs(p[1] - y) >= height for x, y in taken))
+    return next(free, inside[0])
 
 
 def detect(options: argparse.Namespace) -> dict[str, Any]:

@@ -96,10 +96,10 @@ def milliseconds(call: Callable[[Pixels], Pixels], x: Pixels, rounds: int, progr
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("photograph", nargs="?", type=Path, help="picture file; downsampled, then upscaled again")
-    parser.add_argument("--output", type=Path, default=Path("node_graph.png"), help="picture of the result")
-    parser.add_argument("--rounds", type=count, default=15, help="timed calls")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("photograph", nargs="?", type=Path, help="picture file (default: a cat, of scikit-image)")
+    parser.add_argument("--output", type=Path, default=Path("node_graph.png"), metavar="PNG", help="(node_graph.png)")
+    parser.add_argument("--rounds", type=count, default=15, metavar="N", help="timed calls (15)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser.parse_args(arguments)
 
 

@@ -106,15 +106,19 @@ def shapes(path: Path, height: int, width: int) -> Any:
 
 
 def side_by_side(panels: list[tuple[str, Picture]]) -> Image.Image:
-    """Return pictures of equal size side by side, with a caption above each."""
-    caption, gap = 28, 6
+    """Return pictures of equal size side by side, with a caption above each in proportion to the width of all."""
+    gap = 6
     height, width, _ = panels[0][1].shape
-    sheet = Image.new("RGB", (len(panels) * (width + gap) - gap, height + caption), "white")
+    across = len(panels) * (width + gap) - gap
+    points = max(16, across // 36)
+    while points > 16 and max(ImageFont.load_default(points).getlength(title) for title, _ in panels) > width - 8:
+        points -= 1
+    font, caption = ImageFont.load_default(points), points * 7 // 4
+    sheet = Image.new("RGB", (across, height + caption), "white")
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(16)
     for index, (title, picture) in enumerate(panels):
         left = index * (width + gap)
-        draw.text((left + 4, 5), title, fill="black", font=font)
+        draw.text((left + 4, points // 3), title, fill="black", font=font)
         sheet.paste(Image.fromarray(picture), (left, caption))
     return sheet
 

@@ -337,7 +337,7 @@ def test_node_graph(tmp_path: Path) -> None:
     assert found["psnr"] > found["psnr_bicubic"] + 0.5
     assert found["difference"] < 1e-5
     with Image.open(output) as opened:
-        assert opened.size == (3 * 450 + 2 * 6, 300 + 28)
+        assert opened.size == (3 * 450 + 2 * 6, 300 + 64)  # captions in proportion
     shown = run("node_graph.py", "--output", output, "--rounds", 1)
     assert "MPSCNNConvolutionNodes" in shown.stdout
 

@@ -155,6 +155,22 @@ def test_scenes_of_detect(monkeypatch: pytest.MonkeyPatch) -> None:
             assert scene[top:bottom, left:right].max() > 0.5  # ink
 
 
+def test_labels_of_detect_do_not_cover_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    detect = example("detect", monkeypatch)
+    boxes = [detect.Box(20, 30, 40, 50, 7), detect.Box(22, 30, 42, 50, 2), detect.Box(20, 0, 40, 20, 1)]
+    size, side = (50, 16), 192
+    places: list[tuple[float, float]] = []
+    for box in boxes:
+        places.append(detect.label_place(box, 3, size, side, places))
+    assert places[:2] == [(60, 74), (66, 150)]  # above; below, since the first one is above
+    assert places[2] != (60, 60)  # not below: the first one begins there
+    for number, (x, y) in enumerate(places):
+        assert 0 <= x <= side - size[0]
+        assert 0 <= y <= side - size[1]
+        for other_x, other_y in places[:number]:
+            assert abs(x - other_x) >= size[0] or abs(y - other_y) >= size[1]
+
+
 # ---- segment.py
 
 
@@ -182,7 +198,7 @@ def test_upscale_in_words(tmp_path: Path) -> None:
     assert re.fullmatch(r"bicubic 33\.8\d dB, mpscnn 35\.0\d dB \(\+1\.\d\d dB\)", shown["PSNR"])
     assert shown["Side by side"] == str(tmp_path / "demo.png")
     with Image.open(tmp_path / "demo.png") as picture:
-        assert picture.size == (3 * 450 + 2 * 6, 300 + 28)
+        assert picture.size == (3 * 450 + 2 * 6, 300 + 64)  # captions in proportion
 
 
 def test_fine_tune(tmp_path: Path) -> None:
@@ -197,7 +213,7 @@ def test_fine_tune(tmp_path: Path) -> None:
     assert len(figures["epochs"]) == 1
     assert figures["epochs"][0]["steps"] == figures["steps"] == 30
     with Image.open(figures["picture"]) as picture:
-        assert picture.size == (4 * 450 + 3 * 6, 300 + 28)
+        assert picture.size == (4 * 450 + 3 * 6, 300 + 87)  # captions in proportion
     assert "<svg" in Path(figures["plot"]).read_text()
 
     shown = report_of(run("upscale.py", "--weights", out, "--images", 1, "--output", tmp_path / "demo.png", "--json"))

@@ -102,7 +102,7 @@ class History(list[Epoch]):
             raise ValueError(f'{name} ("{os.fspath(path)}") does not end in .{", .".join(known)}.')
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "") -> None:
-        """Draw loss and accuracy against epochs.
+        """Draw loss, and accuracy below it, against epochs.
 
         Parameters
         ----------
@@ -125,12 +125,12 @@ class History(list[Epoch]):
 
         has_accuracy = any(epoch.accuracy is not None for epoch in self)
         # Not a pyplot figure: pyplot keeps all figures, and is not thread-safe.
-        figure = Figure(figsize=(9 if has_accuracy else 5, 3.6), layout="constrained")
+        figure = Figure(figsize=(5.4, 5.4 if has_accuracy else 3.2), layout="constrained")
         if title:
             figure.suptitle(title)
         numbers = range(1, len(self) + 1)
-        for column, name in enumerate(("loss", "accuracy")[: 1 + has_accuracy]):
-            axes = figure.add_subplot(1, 1 + has_accuracy, column + 1)
+        for row, name in enumerate(("loss", "accuracy")[: 1 + has_accuracy]):
+            axes = figure.add_subplot(1 + has_accuracy, 1, row + 1)
             for label, attribute in (("training", name), ("validation", f"validation_{name}")):
                 values = [getattr(epoch, attribute) for epoch in self]
                 if any(value is not None for value in values):
