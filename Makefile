@@ -73,8 +73,8 @@ test-shapes: $(stamps)/package $(stamps)/group-test  ## compare every layer of t
 bench: $(stamps)/package $(stamps)/group-bench $(stamps)/peers  ## kernels against NumPy and PyTorch; networks against PyTorch (channels_last), ONNX Runtime, OpenVINO
 	@$(py) -m bench $(ARGS)
 
-docs: $(stamps)/package $(stamps)/group-docs     ## the documentation as a website, in build/docs
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build $(ARGS)
+docs: $(stamps)/pictures $(stamps)/group-docs    ## the documentation as a website with fresh pictures, in build/docs
+	@NO_MKDOCS_2_WARNING=1 MPSCNN_PICTURES=build/pictures $(VENV)/bin/mkdocs build $(ARGS)
 	@echo "build/docs/index.html"
 
 mutations: $(stamps)/group-test $(stamps)/group-build  ## mutation testing: check that tests detect small errors in kernels and networks
@@ -118,7 +118,7 @@ wheel: $(stamps)/group-build $(stamps)/group-wheel $(stamps)/system-wheel      #
 	@tools/make_wheel.sh $(VENV) "$(PYTHON)"
 
 clean:                 ## remove the build results, but not the environment
-	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(stamps)/package $(stamps)/programs
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis $(stamps)/package $(stamps)/pictures $(stamps)/programs
 
 distclean: clean       ## also remove the environment
 	@rm -rf $(VENV)
@@ -161,6 +161,12 @@ $(stamps)/peers: pyproject.toml $(stamps)/group-bench
 
 $(stamps)/package: $(sources) CMakeLists.txt pyproject.toml tools/install_package.sh $(stamps)/group-build
 	@tools/install_package.sh $(VENV)
+	@touch $@
+
+# The gallery: the examples are run again when one of them, or the package, has changed.
+$(stamps)/pictures: $(stamps)/package $(stamps)/group-demo $(stamps)/group-train $(stamps)/group-cli $(wildcard examples/*.py) tools/make_pictures.py
+	@echo "== pictures of the gallery"
+	@$(py) tools/make_pictures.py --output build/pictures > build/pictures.log 2>&1 || { tail -n 40 build/pictures.log >&2; exit 1; }
 	@touch $@
 
 # The native test programs.

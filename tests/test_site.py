@@ -102,6 +102,28 @@ def test_pictures_are_there(site: Path) -> None:
     assert "../assets/super_resolution.jpg" in (site / "repository" / "readme.html").read_text()
 
 
+def test_pictures_that_make_docs_has_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They replace those of docs/assets; others stay."""
+    from mkdocs.config import load_config
+    from mkdocs.structure.files import get_files
+
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "tools" / "site_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    for name in ("house.svg", "unknown.svg"):
+        (tmp_path / name).write_text("<svg/>")
+    monkeypatch.setenv("MPSCNN_PICTURES", str(tmp_path))
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    config.plugins._current_plugin = "hooks"  # MkDocs names who made a file
+    files = hooks.on_files(get_files(config), config)
+    found = {file.src_uri: file.abs_src_path for file in files if file.src_uri.startswith("assets/")}
+    assert found["assets/house.svg"] == str(tmp_path / "house.svg")
+    assert found["assets/network.svg"] == str(ROOT / "docs" / "assets" / "network.svg")
+    assert "assets/unknown.svg" not in found
+
+
 def test_links_of_llms_txt(site: Path, pages: dict[Path, Page]) -> None:
     """The summary for language models names pages of the site."""
     links = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text())

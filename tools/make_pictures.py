@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the pictures of README.md and docs/, in docs/assets, by the examples.
 
-    python tools/make_pictures.py [NAME...]
+    python tools/make_pictures.py [--output FOLDER] [NAME...]
 
-Takes some minutes: the detector and two networks are trained. tools/gen_speed.py draws the plots of speed.
+Takes a minute or two: a detector and two networks are trained. `make docs` makes them for the site; README.md shows
+those of docs/assets. tools/gen_speed.py draws the plots of speed.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
-ASSETS = ROOT / "docs" / "assets"
+ASSETS = ROOT / "docs" / "assets"  # main changes it
 EXAMPLES = ROOT / "examples"
 WIDTH = 660  # pixels, at most
 LIMIT = 360_000  # bytes of all pictures together
@@ -131,6 +133,8 @@ def trace(name: str, folder: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
+    import mpscnn
+
     file = folder / "trace.json"
     command = [sys.executable, "-m", "mpscnn", "trace", str(residual_network(folder)), "-o", str(file), "--runs", "30"]
     subprocess.run([*command, "--input-shape", "1x3x128x128"], check=True, stdout=subprocess.DEVNULL)
@@ -154,7 +158,7 @@ def trace(name: str, folder: Path) -> None:
                 axes.text(left + width / 2, event["tid"], event["name"], ha="center", va="center", fontsize=9)
         axes.set_yticks(list(names), list(names.values()))
         axes.invert_yaxis()
-        axes.set_xlabel("ms")
+        axes.set_xlabel(f"ms; {mpscnn.Device().name}, {time.strftime('%Y-%m-%d')}")
         patches = [Patch(color=colours[number % len(colours)], label=kernel) for number, kernel in enumerate(kernels)]
         figure.legend(handles=patches, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
         axes.spines[["top", "right", "left"]].set_visible(False)
@@ -165,7 +169,7 @@ def house(name: str, folder: Path) -> None:
     sys.path.insert(0, str(ROOT / "tools"))
     import draw_house
 
-    draw_house.PICTURE.write_text(draw_house.picture(), encoding="utf-8")
+    (ASSETS / name).write_text(draw_house.picture(), encoding="utf-8")
 
 
 def example(name: str, folder: Path) -> None:
@@ -186,9 +190,14 @@ MAKERS = {
 
 
 def main() -> int:
+    global ASSETS
     parser = argparse.ArgumentParser(description="Make the pictures of README.md and docs/.")
     parser.add_argument("names", nargs="*", choices=[*PICTURES, []], metavar="NAME", help=", ".join(PICTURES))
-    names = parser.parse_args().names or list(PICTURES)
+    parser.add_argument("--output", type=Path, default=ASSETS, metavar="FOLDER", help="default: docs/assets")
+    options = parser.parse_args()
+    names = options.names or list(PICTURES)
+    ASSETS = options.output.resolve()
+    ASSETS.mkdir(parents=True, exist_ok=True)
     os.environ["MPLBACKEND"] = "svg"
     for name in names:
         print(f"{name}: {PICTURES[name]}", flush=True)

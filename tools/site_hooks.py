@@ -3,10 +3,12 @@
 
 Pages link to each other, and to files of the repository, by relative paths. The hooks make a page of the site for each
 page outside of docs/, and for each file or folder that a page links to. They rewrite the links to the new locations.
+Pictures in the folder MPSCNN_PICTURES, which `make docs` has made, replace those of docs/assets.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from pathlib import Path
@@ -58,6 +60,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             target = _target(path, link)
             if target is not None and _site_uri(target) != uri and target not in wanted:
                 wanted[target] = _site_uri(target)
+    for picture in sorted(Path(os.environ["MPSCNN_PICTURES"]).iterdir()) if "MPSCNN_PICTURES" in os.environ else ():
+        uri = f"assets/{picture.name}"
+        old = files.get_file_from_path(uri)
+        if old is not None:
+            files.remove(old)
+            files.append(File.generated(config, uri, abs_src_path=str(picture.resolve())))
     present = {file.src_uri for file in files}
     for target, uri in wanted.items():
         if uri not in present and uri.startswith("source/") and (ROOT / target).exists():
