@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import needs  # noqa: F401
 import numpy as np
 import yolo
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class Scenes:
         try:
             from sklearn.datasets import load_digits
         except ModuleNotFoundError:
-            missing = mpscnn.MissingPackageError("the digits", "scikit-learn", ("scikit-learn", "pillow", "tqdm"))
+            missing = mpscnn.MissingPackageError("training", "scikit-learn", ("scikit-learn", "pillow", "tqdm"))
             raise UserError(str(missing)) from None
         found = load_digits()
         order = np.random.default_rng(0).permutation(len(found.images))

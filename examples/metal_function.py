@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import needs  # noqa: F401
 import numpy as np
 from numpy.typing import NDArray
 from shared import UserError, count, natural, read_picture, run, save, side_by_side

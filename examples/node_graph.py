@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import needs  # noqa: F401
 import numpy as np
 from numpy.typing import NDArray
 from shared import count, read_picture, run, save, side_by_side

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import needs  # noqa: F401
 import numpy as np
 import skimage.data
 from numpy.typing import NDArray

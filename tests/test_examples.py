@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,19 @@ def test_weights_in_the_wrong_order_are_noticed(
     monkeypatch.setattr(mpscnn, "reorder", only_reshaped)
     assert example.main(["--size", "32"]) == 1
     assert "DIFFERENT: more than 1e-05" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "program", ["classify", "detect", "segment", "upscale", "style", "node_graph", "metal_function"]
+)
+def test_a_missing_package_is_named(program: str, tmp_path: Path) -> None:
+    (tmp_path / "tqdm.py").write_text("raise ModuleNotFoundError(\"No module named 'tqdm'\", name='tqdm')")
+    folders = os.pathsep.join([str(tmp_path), str(Path(mpscnn.__file__).parents[1])])
+    command = [sys.executable, str(EXAMPLES / f"{program}.py")]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": folders}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    pip = "pip install numpy pillow safetensors scikit-image tqdm"
+    assert done.stderr == f"{program}: the package tqdm is not installed: {pip}.\n"
 
 
 def test_folders_hide_no_packages() -> None:
