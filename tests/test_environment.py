@@ -25,6 +25,7 @@ def rows() -> dict[str, str]:
 
 def test_the_page_has_every_variable() -> None:
     page = (ROOT / "docs/environment.md").read_text()
+    page, _, _ = page.partition("Variables of other programs")
     described = dict(re.findall(r"^\| `(MPSCNN_\w+)` \| (.*?) \|", page, re.MULTILINE))
     assert list(described) == list(rows())
     for name, choices in rows().items():
@@ -49,6 +50,13 @@ def test_the_page_has_the_variables_of_others() -> None:
     found |= set(re.findall(r'"([A-Z_]+)" (?:not )?in os\.environ', of_python))
     assert found >= {"HOME", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX"}
     assert {name for name in found if f"`{name}`" not in page} == set()
+
+
+def test_the_page_has_the_variables_of_tests() -> None:
+    page = (ROOT / "docs/environment.md").read_text().partition("Variables of the tests")[2]
+    programs = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
+    found = {name for path in programs for name in re.findall(r'environ\S*"(MPSCNN_\w+)"', path.read_text())}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == found - set(rows()) | {"MPSCNN_PICTURES"}
 
 
 @on_linux
