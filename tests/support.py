@@ -7,6 +7,7 @@ import ast
 import contextlib
 import inspect
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -34,8 +35,18 @@ ENGINE = os.environ.get("MPSCNN_ENGINE", "cpu")
 """The engine of the default device on Linux."""
 
 _CPUINFO = Path("/proc/cpuinfo")
-PROCESSOR = frozenset(_CPUINFO.read_text().split() if _CPUINFO.exists() else ())
-"""Names of the processor's features, among other words; none on a Mac."""
+# Features that oneDNN does not use if it is held to an instruction set, as the start of their names.
+_BEYOND = {
+    "SSE41": "avx|fma|amx",
+    "AVX": "avx2|avx512|avx_|fma|amx",
+    "AVX2": "avx512|avx_|amx",
+    "AVX512_CORE": "avx512_(vnni|bf16|fp16)|avx_|amx",
+}
+_beyond = re.compile(_BEYOND.get(os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper(), "$"))
+PROCESSOR = frozenset(
+    word for word in (_CPUINFO.read_text().split() if _CPUINFO.exists() else ()) if not _beyond.match(word)
+)
+"""Names of the processor's features, among other words, without those that ONEDNN_MAX_CPU_ISA excludes; none on a Mac."""
 
 shares_images = pytest.mark.skipif(
     APPLE or ENGINE in ("split", "cuda-host"), reason="images of this device have memory of their own"
