@@ -46,7 +46,7 @@ _beyond = re.compile(_BEYOND.get(os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper(
 PROCESSOR = frozenset(
     word for word in (_CPUINFO.read_text().split() if _CPUINFO.exists() else ()) if not _beyond.match(word)
 )
-"""Names of the processor's features, among other words, without those that ONEDNN_MAX_CPU_ISA excludes; none on a Mac."""
+"""Names of the processor's features, among other words; without those that ONEDNN_MAX_CPU_ISA excludes."""
 
 shares_images = pytest.mark.skipif(
     APPLE or ENGINE in ("split", "cuda-host"), reason="images of this device have memory of their own"
