@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 import mpscnn
+from mpscnn._inputs import as_floats
 from mpscnn.graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph
 from mpscnn.verify import _run_function
 
@@ -32,7 +33,10 @@ def from_nhwc(image: NDArray, layout: str, shape: tuple[int, ...] | None) -> NDA
 
 
 def interpret(graph: Graph, **arrays: NDArray) -> dict[str, NDArray]:
-    values = {name: to_nhwc(np.asarray(arrays[name]), spec.layout) for name, spec in graph.inputs.items()}
+    values = {
+        name: to_nhwc(as_floats(arrays[name], spec) if spec.dtype else np.asarray(arrays[name]), spec.layout)
+        for name, spec in graph.inputs.items()
+    }
     by_name = {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         sources = [values[name] for name in node.sources]

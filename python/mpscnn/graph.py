@@ -22,6 +22,9 @@ INTERPOLATE = "Interpolate"
 INTERPOLATION_MODES = ("bilinear", "nearest")
 ADAPTIVE_POOL = "AdaptivePool"
 ADAPTIVE_POOL_MODES = ("average", "max")
+# Types of a model's inputs whose arrays are converted, and "": arrays have a type of images.
+INPUT_DTYPES = ("", "bfloat16", "bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)))
+FRACTIONS = {"uint8": 255, "uint16": 65535}  # images hold numbers of these types as fractions of the largest one
 STATISTICS = ("batch", "image", "none")  # of batch normalization in training
 # Max pixels along an axis of an image, and max channels: 2048 slices of four [Metal feature set tables].
 EXTENT_LIMIT, CHANNEL_LIMIT = 16384, 8192
@@ -51,6 +54,10 @@ class Input:
     fixed_by : str
         Node of the source model that was imported for this height and width only, if that is why they are fixed
         although the kernels accept others; otherwise empty.
+    dtype : str
+        Type of the model's input, if arrays of that type are converted: "bfloat16"; or "bool", "int8", ..., "uint64",
+        and then arrays of other types are errors. Numbers of uint8 and uint16 are fractions of 255 and 65535, as in
+        all images; others have their own values. "": arrays are float32, float16, uint8 or uint16.
     """
 
     name: str
@@ -59,6 +66,7 @@ class Input:
     channels: int | None = None
     layout: str = "NHWC"
     fixed_by: str = ""
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -229,6 +237,7 @@ class Graph(_checks.Made):
         channels: int | None = None,
         layout: str = "NHWC",
         fixed_by: str = "",
+        dtype: str = "",
     ) -> Value:
         """Add an input of the graph.
 
@@ -243,6 +252,8 @@ class Graph(_checks.Made):
             Order of the axes of its array; see `Input`.
         fixed_by : str
             Node that fixes height and width; see `Input`.
+        dtype : str
+            Type of the arrays if it is none of an image: "bfloat16", "bool", "int8", ..., "uint64"; see `Input`.
 
         Returns
         -------
@@ -253,7 +264,8 @@ class Graph(_checks.Made):
         TypeError
             "height (str) is not an int."
         ValueError
-            "height (0) is less than the minimum (1).", 'name ("x") is taken by another input or node of the graph.'
+            "height (0) is less than the minimum (1).", 'name ("x") is taken by another input or node of the graph.',
+            'dtype ("int4") is not one of "bfloat16", "bool", ...'
         """
         check_layout(layout, "layout")
         height, width, channels = (
@@ -265,8 +277,11 @@ class Graph(_checks.Made):
             )
         )
         _checks.text(fixed_by, "fixed_by")
+        if _checks.text(dtype, "dtype") not in INPUT_DTYPES:
+            known = ", ".join(f'"{one}"' for one in INPUT_DTYPES)
+            raise ValueError(f'dtype ("{dtype}") is not one of {known}.')
         self._take(name)
-        self.inputs[name] = Input(name, height, width, channels, layout, fixed_by)
+        self.inputs[name] = Input(name, height, width, channels, layout, fixed_by, dtype)
         return Value(name)
 
     def add(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _checks, _core, passes
+from . import _checks, _core, _inputs, passes
 from ._awaiting import Turns
 from .device import Device
 from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
@@ -120,6 +120,7 @@ class Network(_checks.Made):
         graph = _normalize_inputs(graph, mean, std)
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
         self._inputs = dict(self.graph.inputs)
+        self._has_types = any(spec.dtype for spec in self._inputs.values())
         self._outputs = dict(self.graph.outputs)
         # Shapes of images from the source or from load(); not of arrays, because layouts may change.
         self._loaded_shapes: dict[str, Shape] = {name: shapes[name] for name in self._inputs if name in shapes}
@@ -341,9 +342,9 @@ class Network(_checks.Made):
         Parameters
         ----------
         *arrays, **named : arrays
-            The inputs, in order or by name: NumPy, PyTorch, DLPack, buffers; float32, float16, uint8 or uint16, in
-            ``input_layout``, N first. Not copied if an image can share their memory. Arrays in a GPU's memory are for
-            a network on that GPU.
+            The inputs, in order or by name: NumPy, PyTorch, DLPack, buffers; float32, float16, uint8 or uint16, or the
+            `Input.dtype` of the model's input; in ``input_layout``, N first. Not copied if an image can share their
+            memory. Arrays in a GPU's memory are for a network on that GPU.
         out : array, or sequence of arrays and None, optional
             Destinations, in the shapes of the results; float32, float16, uint8 or uint16.
 
@@ -360,7 +361,8 @@ class Network(_checks.Made):
             instead of NCHW or vice versa; "out.shape (1, 8) is not the result's (2, 8)."
         TypeError
             "the number of arrays (2) is not 1.", 'x.dtype (float64) is not float32, float16, uint8 or uint16: convert
-            the array with .astype("float32").'
+            the array with .astype("float32").', 'input "x": dtype (float32) is not int64, the type of the model's
+            input: convert the array with .astype("int64").'
         RuntimeError
             The device failed.
         """
@@ -509,6 +511,13 @@ class Network(_checks.Made):
         return True
 
     def _arrays(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        given = self._in_order(arrays, named)
+        if not self._has_types:
+            return given
+        specs = self._inputs.values()
+        return [_inputs.converted(one, spec) if spec.dtype else one for one, spec in zip(given, specs, strict=True)]
+
+    def _in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         if not named:
             if len(arrays) != len(self._inputs):
                 raise TypeError(
@@ -688,7 +697,12 @@ def _normalize_inputs(graph: Graph, mean: Any, std: Any) -> Graph:
         for name, values in given.items():
             if name not in graph.inputs:
                 raise KeyError(f'{what}: there is no input "{name}"; there are {", ".join(graph.inputs)}.')
-            channels = graph.inputs[name].channels
+            channels, dtype = graph.inputs[name].channels, graph.inputs[name].dtype
+            if _inputs.is_integer(dtype):
+                raise ValueError(
+                    f'{what} was given for input "{name}", whose type in the model is {dtype}: the model itself makes'
+                    " floats of these numbers, so leave out mean and std."
+                )
             array = _floats(values, what)
             if channels is None:
                 raise ValueError(f'{what}: the number of channels of input "{name}" is not known.')

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _inputs
 from .errors import MissingPackageError
 from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node, Value
 from .kernels import KERNELS
@@ -122,7 +123,7 @@ def verify(
         "onnxruntime", or "reference", the NumPy evaluator of the package onnx: `model` is an ONNX file. "torch":
         `model` is a torch.nn.Module. "kernels": the network's kernels called one by one, without `model`.
     arrays : dict of arrays by name
-        The inputs, in the layouts of the network's inputs.
+        The inputs, in the layouts of the network's inputs. Of a model's integer inputs they are rounded to its type.
     tolerance : float, optional
         Max difference over the max magnitude of a layer's result; default 1e-4 for float32, 2e-2 for float16, 1e-1
         where products may be bfloat16.
@@ -140,6 +141,10 @@ def verify(
         tolerance = _TOLERANCE if network.dtype == "float32" else _HALF_TOLERANCE
         if network._options["allow_reduced_precision"]:
             tolerance = _REDUCED_TOLERANCE
+    arrays = {
+        name: _inputs.rounded(array, network.inputs[name]) if name in network.inputs else array
+        for name, array in arrays.items()
+    }
     images, outputs = _ours(network, arrays)
     reference = {
         "onnxruntime": _onnxruntime,
@@ -395,7 +400,7 @@ def _kernels(network: Network, arrays: Mapping[str, NDArray[Any]], model: Any) -
     values: dict[str, NDArray[Any]] = {}
     for name, spec in network.inputs.items():
         missing = [letter for letter in "NHWC" if letter not in spec.layout]
-        array = np.asarray(arrays[name])
+        array = _inputs.as_floats(arrays[name], spec) if spec.dtype else np.asarray(arrays[name])
         array = array.reshape(array.shape + (1,) * len(missing))
         order = spec.layout + "".join(missing)
         values[name] = np.ascontiguousarray(array.transpose([order.index(letter) for letter in "NHWC"]))

@@ -96,6 +96,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "channels": 4,
         "layout": "NCHW",
         "fixed_by": "a (Flatten)",
+        "dtype": "int32",
     },
     "Graph.interpolate": lambda: {
         "value": Value("relu"),

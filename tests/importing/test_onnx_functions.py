@@ -346,7 +346,7 @@ def test_old_version() -> None:
     [
         ([node("Gemm", ["x", "x"], ["y"], transB=1)], "images would be mixed"),
         ([node("TopK", ["x", "k"], ["y", "i"], axis=0)], "images of the batch"),
-        ([node("Cast", ["x"], ["i"], to=3), node("Cast", ["i"], ["y"], to=1)], "INT8, which may wrap"),
+        ([node("Cast", ["x"], ["i"], to=3), node("Cast", ["i"], ["y"], to=1)], "int8, which may wrap"),
     ],
 )
 def test_refused(nodes: list[onnx.NodeProto], reason: str) -> None:

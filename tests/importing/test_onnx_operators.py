@@ -215,7 +215,7 @@ def test_resizes(opset, mode, scales):
         ([node("Slice", ["x", "a", "b", "a"], ["y"])], {"a": numbers(0), "b": numbers(1)}, 17, "the batch"),
         ([node("Slice", ["x", "a", "b", "c", "d"], ["y"])],
          dict(zip("abcd", map(numbers, (0, -1, 2, -1)), strict=True)), 17, "without values"),
-        ([node("Cast", ["x"], ["y"], to=3)], {}, 17, "computed as INT8"),
+        ([node("Cast", ["x"], ["y"], to=3)], {}, 17, "computed as int8"),
         ([node("Dropout", ["x", "r", "t"], ["y"])], {"r": np.float32(0.5), "t": np.bool_(True)}, 17, "training"),
         ([node("BatchNormalization", ["x", *"abcd"], ["y"], training_mode=1)],
          dict.fromkeys("abcd", np.ones(3, np.float32)), 17, "training"),

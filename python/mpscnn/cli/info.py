@@ -195,6 +195,7 @@ def boundary(network: Network, shapes: dict[str, tuple[int, ...]]) -> dict[str, 
                 "height": spec.height,
                 "width": spec.width,
                 "fixed_by": spec.fixed_by or None,
+                "dtype": spec.dtype or None,
             }
             for name, spec in network.inputs.items()
         ],
@@ -217,6 +218,7 @@ def show(
         if spec["height"] and spec["width"]:
             size = f"{spec['height']} x {spec['width']} pixels" if spec["height"] * spec["width"] > 1 else ""
         fixed = f", fixed by {spec['fixed_by']}" if spec["fixed_by"] else ""
+        fixed += f"; {spec['dtype']}" if spec["dtype"] else ""
         rows.append(
             (f"input {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}; {size}{fixed}".strip("; "))
         )

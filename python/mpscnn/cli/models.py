@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import mpscnn
 
+from .. import _inputs
 from ..errors import MissingPackageError
 from ..layers import default_shapes, image_shapes, loaded_shapes
 from ..network import Network
@@ -53,9 +54,10 @@ class Loaded:
         image_shapes(network, known)
         return {name: known[name] for name in network.inputs}
 
-    def random_arrays(self, seed: int, batch: int | None = None) -> dict[str, NDArray[np.float32]]:
-        """Return seeded standard normal numbers."""
-        return random_arrays(self.input_shapes(batch), seed)
+    def random_arrays(self, seed: int, batch: int | None = None) -> dict[str, NDArray[Any]]:
+        """Return seeded standard normal numbers, rounded for inputs of whole numbers."""
+        arrays = random_arrays(self.input_shapes(batch), seed)
+        return {name: _inputs.rounded(array, self.network.inputs[name]) for name, array in arrays.items()}
 
 
 def random_arrays(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, NDArray[np.float32]]:

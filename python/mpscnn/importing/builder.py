@@ -126,7 +126,7 @@ class Builder:
         finally:
             self.origin, self._name = before
 
-    def input(self, name: str, shape: tuple[int, ...], axes: str = "NCHW") -> Tensor:
+    def input(self, name: str, shape: tuple[int, ...], axes: str = "NCHW", dtype: str = "") -> Tensor:
         """Add an input of the model. `shape` is that of one image, without the batch, in the order of `axes`.
 
         Height and width of a graph are free until `fix` fixes them for a node that was imported for these only.
@@ -145,6 +145,7 @@ class Builder:
             width=None if "W" in axes else 1,
             channels=extents.get("C", 1),
             layout=axes,
+            dtype=dtype,
         )
         self._extents[name] = extents
         return Tensor(value, extents.get("H", 1), extents.get("W", 1), extents.get("C", 1), axes)

@@ -23,10 +23,11 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ..errors import InvalidModelError, UnsupportedOperatorError
-from ..graph import Graph
+from ..graph import FRACTIONS, INPUT_DTYPES, Graph
 from . import torch_batch, torch_checks
 from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError, functions
+from .ops import arithmetic
 from .torch_arguments import Arguments, Merged, Missing, Number, Rows, Sized, Turned
 from .torch_patterns import Pattern, operator_name, patterns
 
@@ -237,6 +238,39 @@ def _hint(value: Any) -> Any:
     return value
 
 
+def _input_dtype(value: torch.Tensor) -> str:
+    """Return the `Input.dtype` of an input."""
+    name = str(value.dtype).removeprefix("torch.")
+    return "" if name in ("float32", "float16") else name
+
+
+# Operators that move values, and those that convert integers to floats beside a number, if their result is of floats.
+_MOVES = {
+    *("alias", "clone", "contiguous", "detach", "flatten", "permute", "reshape", "slice", "squeeze", "transpose"),
+    *("unsqueeze", "view"),
+}
+_CONVERTS = {"to", "_to_copy", "type_as", "div", "mul", "add", "sub", "rsub"}
+
+
+def _reader_of_integers(node: torch.fx.Node) -> torch.fx.Node | None:
+    """Return a node that reads integers, or values that were moved, as such; None if all convert them to floats."""
+    for user in node.users:
+        value, name = user.meta.get("val"), operator_name(user)
+        if not user.users and "_assert" in name:
+            continue
+        if user.op == "output" or not isinstance(value, torch.Tensor):
+            return user
+        is_alone = user.all_input_nodes == [node] or name == "type_as"
+        if value.dtype.is_floating_point and name in _CONVERTS and is_alone:
+            continue
+        if name not in _MOVES:
+            return user
+        found = _reader_of_integers(user)
+        if found is not None:
+            return found
+    return None
+
+
 def _symbols(value: Any) -> set[Any]:
     """Return the free symbols of a number of the program: none if it is constant, even if PyTorch wraps it."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -303,10 +337,16 @@ class _Reader:
 
     def _layouts(self, node: torch.fx.Node, name: str) -> tuple[str, ...]:
         fake = node.meta["val"]
-        if fake.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        if fake.dtype not in (torch.float32, torch.float16) and _input_dtype(fake) not in INPUT_DTYPES:
             raise InvalidModelError(
                 f'{self.name}: the input "{name}" is {fake.dtype}; images are torch.float32, torch.float16 or'
-                " torch.bfloat16."
+                " torch.bfloat16, or integers that the module converts."
+            )
+        reader = None if fake.dtype.is_floating_point else _reader_of_integers(node)
+        if reader is not None:
+            raise InvalidModelError(
+                f'{self.name}: the input "{name}" is {fake.dtype}, and {self._label(reader)} ({_operator_text(reader)})'
+                " computes with these integers; convert them before, with x.float()."
             )
         if fake.ndim not in LAYOUTS:
             raise InvalidModelError(
@@ -321,7 +361,8 @@ class _Reader:
             shape = node.meta["val"].shape
             if self.batch is None:
                 self.batch = shape[0]
-            x = self.builder.input(name, tuple(int(_hint(extent)) for extent in shape[1:]), axes)
+            dtype = _input_dtype(node.meta["val"])
+            x = self.builder.input(name, tuple(int(_hint(extent)) for extent in shape[1:]), axes, dtype)
             for axis, extent in zip(axes[1:], shape[1:], strict=True):
                 if axis != "C":
                     self.extents |= _symbols(extent)
@@ -337,6 +378,9 @@ class _Reader:
                 if spec.height is not None and spec.width is not None:
                     spec = replace(spec, fixed_by=FIXED_BY_TRACE)
                 inputs[name] = spec
+            if dtype in FRACTIONS:
+                with self.builder.node(name, "input"):
+                    x = arithmetic.multiply(self.builder, x, FRACTIONS[dtype])
             self.values[node] = x
 
     # ---- the walk

@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..graph import FRACTIONS
 from ..network import Network
 
 # Types of the Open Inference Protocol that networks take, and NumPy's.
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(dtype) for name, dtype in {"FP32": "<f4", "FP16": "<f2", "UINT8": "u1", "UINT16": "<u2"}.items()
 }
+_DATATYPES = {"uint8": "UINT8", "uint16": "UINT16"}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -61,8 +63,15 @@ class NetworkModel:
         self.network = network
         self.inputs: dict[str, Tensor] = {}
         for name, spec in network.inputs.items():
+            if spec.dtype not in ("", "bfloat16", *FRACTIONS):
+                raise ValueError(
+                    f'input "{name}" of the model is {spec.dtype}; the server takes {", ".join(DTYPES)}: export the'
+                    " model with a Cast behind a floating-point or uint8 input."
+                )
             extents = {"N": None, "H": spec.height, "W": spec.width, "C": spec.channels}
-            self.inputs[name] = Tensor(name, "FP32", tuple(extents[letter] or -1 for letter in spec.layout))
+            self.inputs[name] = Tensor(
+                name, _DATATYPES.get(spec.dtype, "FP32"), tuple(extents[letter] or -1 for letter in spec.layout)
+            )
         datatype = NAMES[np.dtype(network.dtype)]
         shapes = self._output_shapes()
         self.outputs = {name: Tensor(name, datatype, shapes[name]) for name in network.outputs}

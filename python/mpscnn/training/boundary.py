@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _checks
+from .. import _checks, _inputs
 from ..graph import Input, Output
 
 if TYPE_CHECKING:
@@ -39,14 +39,18 @@ class Boundary:
         wanted = tuple(self.extents["HWC".index(letter)] for letter in layout[1:])
         if array.ndim != len(layout) or array.shape[1:] != wanted or array.shape[0] < 1:
             raise ValueError(f"{name}.shape {array.shape} is not {_shown(('N', *wanted))}, of one image or more.")
-        if array.dtype != np.uint8 and array.dtype.kind != "f":
+        if _inputs.is_integer(self.input.dtype):
+            _inputs.converted(array, self.input)
+        elif array.dtype != np.uint8 and array.dtype.kind != "f" and array.dtype.name != (self.input.dtype or None):
             raise TypeError(f"{name}.dtype ({array.dtype}) is not a floating-point type or uint8.")
 
     def images(self, x: Any, dtype: str = "float32") -> Array:
         """Return the batch in the input's layout."""
         array = _checks.array(x, "x")
         self.check_images(array, "x")
-        if array.dtype == np.uint8:
+        if _inputs.is_integer(self.input.dtype):
+            array = _inputs.as_floats(array, self.input)
+        elif array.dtype == np.uint8:
             array = array * np.float32(1 / 255)
         return array.astype(dtype, copy=False)
 

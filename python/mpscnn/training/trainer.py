@@ -442,7 +442,11 @@ class Trainer(_checks.Made):
         check_lengths(x, labels, "x", "labels")
         net, losses, right = self.network(), 0.0, []
         for start in range(0, len(x), batch_size):
-            images = self._boundary.images(x[start : start + batch_size])
+            images = x[start : start + batch_size]
+            if self._boundary.input.dtype:
+                self._boundary.check_images(images, "x")  # the network converts them
+            else:
+                images = self._boundary.images(images)
             targets, classes = self._boundary.targets(labels[start : start + batch_size], len(images))
             predictions = self._boundary.result_as_nhwc(net(np.ascontiguousarray(images)))
             values, _ = self._mean_loss(len(images))(predictions, targets)

@@ -127,7 +127,7 @@ def apply(call: Call) -> Any:
     if stays:
         ranks = [1 + (value.rank if isinstance(value, Alone) else np.ndim(value)) for value in values]
     operands = [value.as_operand(call.builder, max(ranks)) if isinstance(value, Alone) else value for value in values]
-    result = OPERATORS[call.operator](call.of_floats(call.operator, operands))
+    result = OPERATORS[call.operator](call.with_values(operands))
     return Alone(result) if stays and isinstance(result, Tensor) else result
 
 

@@ -128,8 +128,6 @@ def _of_kind(kind: str) -> Callable[[Call], Value]:
 OPERATORS["Add"] = _binary(arithmetic.add)
 OPERATORS["Sub"] = _binary(arithmetic.subtract)
 OPERATORS["Mul"] = _binary(arithmetic.multiply)
-OPERATORS["Div"] = _binary(arithmetic.divide)
-OPERATORS["Pow"] = lambda call: elementwise.pow(call.builder, call.operand(0), call.operand(1))
 OPERATORS["Greater"] = _of_kind("gt")
 OPERATORS["GreaterOrEqual"] = _of_kind("ge")
 OPERATORS["Less"] = _of_kind("lt")
@@ -138,6 +136,23 @@ OPERATORS["Equal"] = _of_kind("eq")
 OPERATORS["And"] = _of_kind("and")
 OPERATORS["Or"] = _of_kind("or")
 OPERATORS["Xor"] = _of_kind("xor")
+
+
+@operator("Pow")
+def _pow(call: Call) -> Value:
+    y = elementwise.pow(call.builder, call.operand(0), call.operand(1))
+    if not call.type_of(0):
+        return y
+    if not call.type_of(1):
+        raise UnmappedError("a power of integers with an exponent of floats: convert them to floats with a Cast before")
+    return elementwise.unary(call.builder, y, "round")  # float32's powers are rounded
+
+
+@operator("Div")
+def _div(call: Call) -> Value:
+    if call.type_of(0) and call.type_of(1):  # whole numbers, exact for those that float32 holds
+        return elementwise.binary(call.builder, call.operand(0), call.operand(1), "trunc_divide")
+    return elementwise.of_several(call.builder, arithmetic.divide, call.operand(0), call.operand(1))
 
 
 @operator("Mod")

@@ -135,7 +135,8 @@ class _Lifted:
         return extents([BATCH, *([count] if self.first.merged else []), *items])
 
     def run(self, operator: str, values: list[Any], **changed: Any) -> Any:
-        other = self.call.of_floats(operator, values)
+        same = operator == self.call.operator
+        other = self.call.with_values(values) if same else self.call.of_floats(operator, values)
         other.batch = None
         for name, value in changed.items():
             other = other.with_attribute(name, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -97,6 +98,8 @@ class Call:
         Operators of the nodes that read the first output.
     is_whole : bool
         Whether the first input has integers or truth values.
+    types : tuple of str
+        For each input, "int64", ... or "bool" if it is computed and has these; "": floats, or a constant.
     """
 
     def __init__(
@@ -110,18 +113,26 @@ class Call:
         wanted: list[bool],
         readers: tuple[str, ...],
         is_whole: bool = False,
+        types: Sequence[str] = (),
     ) -> None:
         self.operator, self.name, self.opset = node.op_type, name, source.opset
         self.source, self.builder, self.values = source, builder, values
         self.batch, self.wanted, self.readers, self.is_whole = batch, wanted, readers, is_whole
+        self.types = tuple(types)
         self._node = node
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
 
     def of_floats(self, operator: str, values: list[Value | None]) -> Call:
         """Return the call of an operator of floats with these inputs, in place of one of numbers."""
         other = copy.copy(self)
-        other.operator, other.values, other.is_whole = operator, values, False
+        other.operator, other.values, other.is_whole, other.types = operator, values, False, ()
         other.opset = self.integer("opset", self.opset)  # that of the operator that was quantized
+        return other
+
+    def with_values(self, values: list[Value | None]) -> Call:
+        """Return the same call of inputs with other axes."""
+        other = copy.copy(self)
+        other.values = values
         return other
 
     def with_attribute(self, name: str, value: int | list[int]) -> Call:
@@ -267,6 +278,13 @@ class Call:
         if array.dtype.kind not in "iu":
             raise InvalidModelError(f"{self.name} ({self.operator}): {what} of type {array.dtype}.")
         return [int(v) for v in array.ravel()]
+
+    def type_of(self, index: int) -> str:
+        """Return the type of an input, constant or computed: "int64", ... or "bool"; "" for floats."""
+        value = self.value(index)
+        if isinstance(value, np.ndarray):
+            return value.dtype.name if value.dtype.kind in "iub" else ""
+        return self.types[index] if index < len(self.types) else ""
 
     def only_first_output(self) -> None:
         """Raise UnmappedError if outputs other than the first are read."""

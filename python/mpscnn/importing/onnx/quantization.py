@@ -100,6 +100,12 @@ def stores(name: str, inputs: list[str]) -> bool:
     return form.result < len(inputs) and inputs[form.result] != ""
 
 
+def zero_place(name: str) -> int:
+    """Return the place of the zero point of an operator's result, whose type is that of the numbers."""
+    form = _FORMS.get(name)
+    return 2 if form is None else form.result + 1
+
+
 def moves(node: NodeProto) -> bool:
     """Return whether a node moves or chooses numbers: one of `MOVES`, without interpolation."""
     return node.op_type in MOVES and all(

@@ -38,24 +38,39 @@ def _dropout(call: Call) -> Value:
 def _cast(call: Call) -> Value:
     """Return whole numbers as floats, truth values as 1 and 0."""
     number = call.integer("to")
-    dtype = DTYPES.get(number)
-    if dtype is None:
+    if number not in DTYPES:
         raise UnmappedError(f"values that are computed as {dtype_name(number)}")
+    return _as_type(call, "" if number == BFLOAT16 else DTYPES[number].name)
+
+
+def _as_type(call: Call, name: str) -> Tensor:
+    """Return values as those of a type; they do not leave its range."""
+    x, dtype = call.tensor(), np.dtype(name or np.float32)
     if dtype.kind == "b":
-        return elementwise.binary(call.builder, call.tensor(), 0.0, "ne")
-    if dtype.kind in "iu" and number != BFLOAT16 and not call.is_whole:
-        if dtype.itemsize < 4:
-            raise UnmappedError(f"values that are computed as {dtype_name(number)}, which may wrap")
-        return elementwise.unary(call.builder, call.tensor(), "trunc")
-    return call.tensor()
+        return x if call.type_of(0) == "bool" else elementwise.binary(call.builder, x, 0.0, "ne")
+    if dtype.kind not in "iu":
+        return x
+    of = call.type_of(0)
+    if of:
+        # Computed integers of 32 and 64 bits are below 2 ** 24; those of an operator may be negative.
+        if dtype.itemsize < 4 and not np.can_cast(of, dtype):
+            raise UnmappedError(f"values of {of} that are computed as {name}, which may wrap: convert them to floats")
+        if dtype.kind == "u" and np.dtype(of).kind == "i":
+            raise UnmappedError(
+                f"values of {of} that are computed as {name}, which wrap below 0: convert them to int64"
+            )
+        return x
+    if dtype.itemsize < 4:
+        raise UnmappedError(f"values that are computed as {name}, which may wrap: convert them to int32 or floats")
+    return elementwise.unary(call.builder, x, "trunc")
 
 
 @operator("CastLike")
 def _cast_like(call: Call) -> Value:
     like = call.value(1)
-    if not isinstance(like, Tensor) and (like is None or like.dtype.kind != "f"):
+    if like is None or (isinstance(like, np.ndarray) and like.dtype.kind not in "fiub"):
         raise UnmappedError("values that are computed as another type")
-    return call.tensor()
+    return _as_type(call, call.type_of(1))
 
 
 def in_groups(x: Tensor, groups: int) -> bool:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._inputs import is_integer
 from ...errors import InvalidModelError, UnsupportedOperatorError
-from ...graph import Graph
+from ...graph import FRACTIONS, Graph
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation, normalization
+from ..ops import activation, arithmetic, normalization
 from . import dynamic, moved, quantization, static
 from .layers import EXTENT_LIMIT
 from .node import Alone, Call, Moved, Value
@@ -24,8 +25,8 @@ from .table import OPERATORS
 if TYPE_CHECKING:
     from onnx import NodeProto, ValueInfoProto
 
-# Element types of inputs: floating-point types whose values float32 can represent.
-INPUT_TYPES = (1, 10, 16)
+# `Input.dtype` by the element type: floating-point types whose values float32 can represent, integers, booleans.
+INPUT_TYPES = {1: "", 10: "", BFLOAT16: "bfloat16", 9: "bool"} | {i: DTYPES[i].name for i in (2, 3, 4, 5, 6, 7, 12, 13)}
 # Operators whose results are truth values: 1 and 0.
 TRUTHS = frozenset(
     {"And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"}
@@ -37,9 +38,17 @@ WHOLE = TRUTHS | {
     *("Squeeze", "Transpose", "Unsqueeze", "Where", "GatherElements", "OneHot", "Tile", "Max", "Min", "Trilu"),
     *("ConvInteger", "MatMulInteger"),
     *("GatherND", "ScatterND", "ScatterElements", "Scatter"),
+    *("Clip", "Div", "Dropout", "Pow", "Relu", "Sign", "CastLike", "ArgMax", "ArgMin"),
     *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
     *quantization.READS,
 }
+# Operators whose integers may leave their type.
+SUMS = frozenset({"Abs", "Add", "CumSum", "Mul", "Neg", "Pow", "ReduceSum", "Sub"})
+# Operators that move values of their first input, which may be fractions of the largest number of uint8 or uint16.
+MOVES = frozenset(
+    {*("Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze"), "Tile"}
+    | {"Transpose", "Unsqueeze"}
+)
 
 
 def operator_name(node: NodeProto) -> str:
@@ -63,6 +72,8 @@ class Walk:
         self.values: dict[str, Value] = {}
         self.integers: set[str] = set()
         self.truths: set[str] = set()
+        self.types: dict[str, str] = {}  # of computed integers, where the model says it
+        self.fractions: dict[str, int] = {}  # of values that hold fractions of this number
         self.failed: set[str] = set()
         self.refused: list[tuple[str, str, str]] = []
         self.batch: int | None = None
@@ -186,8 +197,16 @@ class Walk:
                 reason = f"its first extent ({batch}) is not that of another input ({self.batch}): which is the batch?"
                 self.refused.append(("input", info.name, reason))
             self.batch = batch
-        x = self.builder.input(info.name, shape, axes)
+        dtype = INPUT_TYPES[info.type.tensor_type.elem_type]
+        x = self.builder.input(info.name, shape, axes, dtype)
         self.values[info.name] = x
+        if dtype == "bool":
+            self.truths.add(info.name)
+        elif is_integer(dtype):
+            self.integers.add(info.name)
+            self.types[info.name] = dtype
+            if dtype in FRACTIONS:
+                self.fractions[info.name] = FRACTIONS[dtype]
         first = self.shapes[info.name][0] if info.name in self.shapes else batch or 1
         self.builder.graph._shapes[info.name] = first, x.height, x.width, x.channels
 
@@ -198,7 +217,10 @@ class Walk:
             raise UnmappedError("it is no tensor")
         spec = info.type.tensor_type
         if spec.elem_type not in INPUT_TYPES:
-            raise UnmappedError(f"values of type {dtype_name(spec.elem_type)}: images have float32 and float16")
+            raise UnmappedError(
+                f"values of type {dtype_name(spec.elem_type)}: inputs are float32, float16, bfloat16, integers of 8"
+                " to 64 bits or booleans; convert the model's input"
+            )
         given = self.shapes.get(name)
         if not spec.HasField("shape") and given is None:
             raise InvalidModelError(f'{self.source.name}: the input "{name}" has no shape; give it in input_shapes.')
@@ -237,6 +259,9 @@ class Walk:
     def _output(self, name: str) -> None:
         if name in self.failed:
             return
+        if name in self.fractions:
+            with self.builder.node(name, "output"):
+                self._make_whole(name)
         value: Any = self.values.get(name)
         if value is None and name in self._initializers:
             value = np.empty(0)
@@ -292,6 +317,8 @@ class Walk:
                 return
             if output:
                 self.values[output] = value
+                if inputs and inputs[0] in self.fractions and isinstance(value, (Tensor, Moved)):
+                    self.fractions[output] = self.fractions[inputs[0]]
         if not all(isinstance(value, np.ndarray) for value in results):
             self._note_types(node, inputs)
 
@@ -305,22 +332,45 @@ class Walk:
             dtype = DTYPES.get(number)
             if dtype is not None and number != BFLOAT16 and dtype.kind in "iub":
                 (self.truths if dtype.kind == "b" else self.integers).update(node.output)
+                if dtype.kind != "b":
+                    self.types[node.output[0]] = dtype.name
+        elif kind == "CastLike":
+            if inputs[1] in self.truths:
+                self.truths.update(node.output)
+            elif inputs[1] in self.integers:
+                self.integers.update(node.output)
+                self.types |= {output: self.types[inputs[1]] for output in node.output if inputs[1] in self.types}
         elif kind == "DynamicQuantizeLinear":
             self.integers.update(node.output[::2])
+            self.types |= dict.fromkeys(node.output[::2], "uint8")
         elif kind == "TopK":
             self.integers.update(node.output[0 if inputs[0] in self.integers else 1 :])
+            if inputs[0] in self.types:
+                self.types[node.output[0]] = self.types[inputs[0]]
         else:
             of = {"Where": inputs[1:], "GatherElements": inputs[:1], "Gather": inputs[:1], "OneHot": inputs[2:]}
+            of |= dict.fromkeys(("Pow", "CumSum", "Clip", "Trilu"), inputs[:1])
             of |= {"GatherND": inputs[:1], **dict.fromkeys(("ScatterND", "ScatterElements", "Scatter"), inputs[::2])}
             keeps = kind not in quantization.READS and any(i in self.integers for i in of.get(kind, inputs))
+            found = [self.types[i] for i in of.get(kind, inputs) if i in self.types] if keeps else []
+            if found and kind not in ("ArgMax", "ArgMin", "ConvInteger", "MatMulInteger"):
+                self.types |= dict.fromkeys(node.output, found[0])
             if keeps or kind in ("ArgMax", "ArgMin") or quantization.stores(kind, inputs):
                 self.integers.update(node.output)
+            if quantization.stores(kind, inputs):
+                place = quantization.zero_place(kind)
+                zero: Any = self._value(inputs[place]) if place < len(inputs) and inputs[place] else None
+                self.types |= dict.fromkeys(node.output, zero.dtype.name if isinstance(zero, np.ndarray) else "uint8")
 
     def _results(
         self, node: NodeProto, name: str, operator: str, inputs: list[str], known: str | None, needed: set[str]
     ) -> list[Value]:
         if operator != node.op_type and operator not in OPERATORS:
             raise UnmappedError(f'an operator of the domain "{node.domain}"')
+        if self.fractions and operator not in MOVES:
+            for i in inputs:
+                if i in self.fractions:
+                    self._make_whole(i)
         values: list[Any] = [self._value(i) if i else None for i in inputs]
         if known is not None:
             source = values[0]
@@ -338,7 +388,10 @@ class Walk:
         wanted = [bool(output) and output in needed for output in node.output]
         readers = self._patterns.readers(node.output[0])
         is_whole = bool(inputs) and (inputs[0] in self.integers or inputs[0] in self.truths)
-        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole)
+        types = [
+            self.types.get(i, "bool" if i in self.truths else "int64" if i in self.integers else "") for i in inputs
+        ]
+        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole, types)
         if node.op_type == "Constant":
             return [_constant(call)]
         if not any(isinstance(v, (Tensor, Alone, Moved)) for v in values):
@@ -350,13 +403,40 @@ class Walk:
         if handler is None:
             raise UnmappedError("no kernel computes it")
         if any(i in self.integers for i in inputs) and operator not in WHOLE and not quantization.moves(node):
-            raise UnmappedError("arithmetic of integers")
+            raise UnmappedError("arithmetic of integers: convert them to floats with a Cast before")
+        if operator in SUMS:
+            self._refuse_wraps(operator, inputs)
         with np.errstate(all="ignore"):  # weights may be infinite
             if any(isinstance(v, Moved) for v in values):
                 result = moved.apply(call)
             else:
                 result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
         return result if isinstance(result, list) else [result]
+
+    def _make_whole(self, name: str) -> None:
+        """Replace fractions of the largest number by the numbers, which are exact."""
+        factor = self.fractions.pop(name)
+        value: Any = self.values[name]
+        whole = arithmetic.multiply(self.builder, value.tensor if isinstance(value, Moved) else value, factor)
+        changed: Any = replace(value, tensor=whole) if isinstance(value, Moved) else whole
+        self.values[name] = changed
+
+    def _refuse_wraps(self, operator: str, inputs: list[str]) -> None:
+        """Raise UnmappedError for sums and products of integers that leave their type: ONNX's wrap, floats do not."""
+        of = inputs[:1] if operator in ("Pow", "CumSum") else inputs
+        found = next((self.types[i] for i in of if i in self.types), None)
+        if found is None:
+            return
+        limits = np.iinfo(found)
+        if limits.bits <= 16:
+            raise UnmappedError(
+                f"arithmetic of {found}, which wraps beyond {limits.min} and {limits.max}: convert the values to int32"
+                " or floats with a Cast before"
+            )
+        if limits.min == 0 and operator == "Sub":
+            raise UnmappedError(
+                f"differences of {found}, which wrap below 0: convert the values to int64 or floats with a Cast before"
+            )
 
     def _value(self, name: str) -> Value:
         if name in self.values:
