@@ -59,7 +59,8 @@ def load(
         Further options of the reader, by name. For weights of a known architecture: properties that do not follow from
         the tensors, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules:
         {"free_size": False}, a faster import for one height and width only; {"free_size": True}, an import that may
-        take minutes for networks that are hard to trace, instead of one that fixes their size.
+        take minutes for networks that are hard to trace, instead of one that fixes their size. For ONNX models:
+        {"outputs": ["scores", "boxes"]}, names of values in the model, reads the part of it that computes these.
     dtype, mean, std, allow_reduced_precision, optimize, device, num_threads
         See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True
@@ -177,10 +178,10 @@ def read(
         return model
     kind = _kind(model)
     if kind == "onnx":
-        _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs, options=options)
+        _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs)
         from .importing import onnx
 
-        return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped)
+        return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped, outputs=_onnx_outputs(options))
     if kind in ("program", "pt2"):
         _refuse(
             "exported programs",
@@ -232,6 +233,19 @@ def read(
     from .importing import architectures
 
     return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
+
+
+def _onnx_outputs(options: Mapping[str, Any] | None) -> tuple[str, ...] | None:
+    """Return the names of values that are read in place of the model's outputs."""
+    outputs: tuple[str, ...] | None = None
+    for option, value in (options or {}).items():
+        if option != "outputs":
+            raise TypeError(f"{option} is no option of ONNX models: they have outputs.")
+        names = value.split(",") if isinstance(value, str) else value
+        if not isinstance(names, Sequence):
+            _checks.refuse(value, 'options["outputs"]', "a list of names")
+        outputs = tuple(_checks.text(name, f'options["outputs"][{i}]') for i, name in enumerate(names))
+    return outputs
 
 
 def _read_pt2(path: Path, *, mapped: bool) -> Graph:

@@ -299,12 +299,17 @@ def _onnx_results(
     program: str,
     run: Callable[[Any, list[str], dict[str, NDArray[Any]]], list[Any]],
 ) -> _Reference:
+    from onnx import helper
+
     proto = _onnx_model(model)
     values, layers = _onnx_layers(network, proto)
     outputs = [output.name for output in proto.graph.output]
+    made = {name for node in proto.graph.node for name in node.output}
+    if set(network.outputs) <= made and not set(network.outputs) <= set(outputs):
+        outputs = list(network.outputs)  # a part of the model was loaded
+        del proto.graph.output[:]
+        proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs)
     wanted = [*outputs, *(name for name in dict.fromkeys(values) if name not in outputs)]
-    from onnx import helper
-
     for name in wanted[len(outputs) :]:
         proto.graph.output.append(helper.make_empty_tensor_value_info(name))
     feed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}

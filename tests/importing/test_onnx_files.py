@@ -417,11 +417,10 @@ def test_all_operators_in_one_message():
     proto = model(nodes, {"x": ("n", 3, 4, 4)}, ["y"])
     with pytest.raises(mpscnn.UnsupportedOperatorError) as caught:
         importer.read(proto)
-    assert caught.value.nodes == [
-        ("Det", "first", "no kernel computes it"),
-        ("Hardmax", "second", "no kernel computes it"),
-        ("Unique", "third", "no kernel computes it"),
-    ]
+    assert [entry[:2] for entry in caught.value.nodes] == [("Det", "first"), ("Hardmax", "second"), ("Unique", "third")]
+    reasons = [reason for _, _, reason in caught.value.nodes]
+    assert reasons[:2] == ["no kernel computes it"] * 2
+    assert reasons[2].startswith("the number of its results depends on values")
     assert isinstance(caught.value, NotImplementedError)
 
 

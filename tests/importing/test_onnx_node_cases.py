@@ -107,7 +107,7 @@ def test_other_operators_are_refused():
             with pytest.raises(mpscnn.UnsupportedOperatorError):
                 importer.read(case.proto)
             seen.add(name)
-    assert {"If", "Loop", "Scan", "LSTM", "GRU", "NonMaxSuppression"} <= seen
+    assert {"Loop", "Scan", "LSTM", "GRU", "NonMaxSuppression"} <= seen
 
 
 # ---- the same operators with other values and extents

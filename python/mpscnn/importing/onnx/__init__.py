@@ -10,7 +10,7 @@ from __future__ import annotations
 from .reading import PathLike, open_model  # first: it reports a missing package
 
 # isort: split
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +18,8 @@ import numpy as np
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import functions
-from . import dynamic, elementwise, indexing, layers, normalization, quantization, resizing, shaping  # noqa: F401  (they fill the table)
-from .reading import Source
+from . import attention, dynamic, elementwise, indexing, layers, normalization, quantization, resizing, shaping  # noqa: F401  (they fill the table)
+from .reading import Source, checked_outputs
 from .table import OPERATORS
 from .walk import Walk
 
@@ -38,6 +38,7 @@ def read(
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     mapped: bool = True,
+    outputs: Sequence[str] | None = None,
 ) -> Graph:
     """Read an ONNX model.
 
@@ -50,6 +51,8 @@ def read(
         height and width for which the model has the same kernels.
     mapped : bool, default True
         False: external data is read into memory.
+    outputs : sequence of str, optional
+        Names of values, in place of the model's outputs: the part of the model that computes them is read.
 
     Returns
     -------
@@ -62,6 +65,8 @@ def read(
     InvalidModelError
         The file is missing, damaged, inconsistent, or refers to files outside of its folder; an extent is neither in
         the model nor in `input_shapes`.
+    ValueError
+        A name in `outputs` is no value of the model.
     UnsupportedOperatorError
         No kernel computes some nodes; all are listed, with reasons.
     MissingPackageError
@@ -77,6 +82,8 @@ def read(
     >>> net = mpscnn.Network(onnx.read("model.onnx"))  # doctest: +SKIP
     """
     source = open_model(model, mapped=mapped)
+    if outputs is not None:
+        source.outputs = checked_outputs(source, outputs)
     shapes = _checked_shapes(input_shapes)
     refused: UnsupportedOperatorError | None = None
     reached = -1

@@ -190,6 +190,8 @@ def apply(call: Call) -> Any:
         axes = call.numbers(1, "axes", "axes")
         if axes is not None:
             return (_unsqueezed if operator == "Unsqueeze" else _squeezed)(call, lifted, first, axes)
+    if operator == "Slice":
+        return _sliced(call, lifted, first)
     if operator == "Transpose":
         return _permuted(call, first, call.integers("perm", list(range(first.rank))[::-1]))
     if operator == "Expand" and isinstance(values[1], np.ndarray):
@@ -212,6 +214,23 @@ def apply(call: Call) -> Any:
                 return lifted.back(lifted.run(operator, values, axes=places))
             return lifted.back(lifted.run(operator, [values[0], np.array(places, np.int64)]))
     raise UnmappedError("a tensor whose batch is not the first axis, or taken together with other axes")
+
+
+def _sliced(call: Call, lifted: _Lifted, x: Moved) -> Any:
+    """Return a part along other axes than the batch's."""
+    starts, stops, axes, steps = call.slices(x.rank, call.values[1:])
+    parts = [
+        part
+        for part in zip(starts, stops, axes, steps, strict=True)
+        if not (part[2] == x.place and part[0] == 0 and part[3] == 1 and part[1] >= 2**31 - 1)  # the whole batch
+    ]
+    numbers = [[part[i] for part in parts] for i in range(4)]
+    numbers[2] = [lifted.axis(axis) for axis in numbers[2]]
+    if not parts:
+        return x
+    if call.opset < 10:
+        return lifted.back(lifted.run("Slice", [x.tensor], starts=numbers[0], ends=numbers[1], axes=numbers[2]))
+    return lifted.back(lifted.run("Slice", [x.tensor, *(np.array(row, np.int64) for row in numbers)]))
 
 
 def _permuted(call: Call, x: Moved, order: list[int]) -> Any:

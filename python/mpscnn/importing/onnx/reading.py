@@ -6,11 +6,12 @@ Files are not trusted: sizes are checked before any allocation, and external dat
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import field as field_of
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -75,6 +76,7 @@ class Source:
     folder: str | None
     opset: int
     mapped: bool = True
+    outputs: tuple[str, ...] = ()  # names of the values that are read
     _files: dict[str, memoryview] = field_of(default_factory=dict)
 
     def bytes_of(self, path: str) -> memoryview:
@@ -125,7 +127,23 @@ def open_model(model: PathLike | bytes | ModelProto, *, mapped: bool = True) -> 
         raise InvalidModelError(f"{name}: {_first_lines(error)}") from None
     if proto.functions:
         proto = _inlined(proto, name)
-    return Source(proto, name, folder, opset, mapped)
+    return Source(proto, name, folder, opset, mapped, tuple(info.name for info in proto.graph.output))
+
+
+def checked_outputs(source: Source, names: Sequence[str]) -> tuple[str, ...]:
+    """Return names of values of the model that are read instead of its outputs."""
+    known = {name for node in source.graph.node for name in node.output if name}
+    known.update(info.name for info in source.graph.input)
+    for name in names:
+        if name not in known:
+            similar = difflib.get_close_matches(name, known, 3) or [info.name for info in source.graph.output]
+            raise ValueError(
+                f'outputs: {source.name} has no value "{name}"; similar names, or its outputs, are'
+                f" {', '.join(similar)}. onnx.load shows all: the outputs of its nodes."
+            )
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"outputs ({list(names)}) is not one name or more, each once.")
+    return tuple(names)
 
 
 def _first_lines(error: BaseException) -> str:

@@ -437,6 +437,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Trilu": _rearranged,
     "Unsqueeze": _unsqueeze,
     "Where": _where,
+    **dict.fromkeys(("Compress", "NonZero", "Unique"), _rearranged),
     "OneHot": _one_hot_size,
 } | dict.fromkeys(REFERENCED, _referenced)
 OPERATORS |= {f"com.microsoft.{name}": OPERATORS[name] for name in ("DequantizeLinear", "QuantizeLinear")}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,8 @@ from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import FRACTIONS, Graph
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, arithmetic, normalization
-from . import dynamic, moved, quantization, static
+from . import branches, dynamic, moved, quantization, static
+from .extent import settled
 from .layers import EXTENT_LIMIT
 from .node import Alone, Call, Moved, Value
 from .patterns import Patterns
@@ -37,7 +39,7 @@ WHOLE = TRUTHS | {
     *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split"),
     *("Squeeze", "Transpose", "Unsqueeze", "Where", "GatherElements", "OneHot", "Tile", "Max", "Min", "Trilu"),
     *("ConvInteger", "MatMulInteger"),
-    *("GatherND", "ScatterND", "ScatterElements", "Scatter"),
+    *("Attention", "GatherND", "ScatterND", "ScatterElements", "Scatter"),
     *("Clip", "Div", "Dropout", "Pow", "Relu", "Sign", "CastLike", "ArgMax", "ArgMin"),
     *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
     *quantization.READS,
@@ -49,6 +51,13 @@ MOVES = frozenset(
     {*("Expand", "Flatten", "Gather", "Identity", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze"), "Tile"}
     | {"Transpose", "Unsqueeze"}
 )
+# Operators whose number of results depends on values of their inputs.
+SELECTING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+STATIC = frozenset(static.OPERATORS)
+
+
+class BranchError(Exception):
+    """Nodes of a branch have no kernel; they are noted already."""
 
 
 def operator_name(node: NodeProto) -> str:
@@ -90,41 +99,41 @@ class Walk:
         """Return the graph, or raise UnsupportedOperatorError with all nodes that have no kernel."""
         graph = self.source.graph
         self._patterns = Patterns(graph.node, self._known_constant, self._known_integers)
-        needed = self._needed()
+        needed = self._needed(graph.node, self.source.outputs)
         unknown = set(self.shapes) - {info.name for info in graph.input}
         if unknown:
             known = ", ".join(info.name for info in graph.input if info.name not in self._initializers)
             raise ValueError(f'input_shapes names "{sorted(unknown)[0]}"; the inputs are {known}.')
-        for kind, infos in (("inputs", graph.input), ("outputs", graph.output)):
-            names = [info.name for info in infos]
+        for kind, names in (("inputs", [info.name for info in graph.input]), ("outputs", self.source.outputs)):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice or "" in names:
                 raise InvalidModelError(f'{self.source.name}: two of its {kind} are called "{(twice or [""])[0]}".')
         for info in graph.input:
             if info.name in needed and info.name not in self._initializers:
                 self._input(info)
-        for index, node in enumerate(graph.node):
-            if any(name in needed for name in node.output):
-                self._node(node, node.name or f"{node.op_type}_{index}", needed)
-        for info in graph.output:
-            self._output(info.name)
+        self._nodes(graph.node, needed, "")
+        for name in self.source.outputs:
+            self._output(name)
         if self.refused:
             raise UnsupportedOperatorError(self.source.name, self.refused)
         return self.builder.graph
 
+    def _nodes(self, nodes: Any, needed: set[str], prefix: str) -> None:
+        for index, node in enumerate(nodes):
+            if any(name in needed for name in node.output):
+                self._node(node, prefix + (node.name or f"{node.op_type}_{index}"), needed)
+
     # ---- values
 
-    def _needed(self) -> set[str]:
+    def _needed(self, nodes: Any, outputs: Iterable[str]) -> set[str]:
         """Return the names of values that an output depends on."""
-        needed = {info.name for info in self.source.graph.output}
-        for node in reversed(self.source.graph.node):
+        needed = set(outputs)
+        for node in reversed(nodes):
             if not any(name in needed for name in node.output):
                 continue
             known = self._patterns.sources.get(node.output[0])
             needed.update(node.input if known is None else known[1:])
-            for attribute in node.attribute:  # subgraphs of control flow read values of the outer graph
-                for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                    needed.update(name for n in inner.node for name in n.input)
+            needed.update(branches.names_read(node))  # subgraphs of control flow read values of the outer graph
         return needed - {""}
 
     def _initializer(self, name: str) -> Any:
@@ -286,16 +295,25 @@ class Walk:
         if any(i in self.failed for i in inputs):
             self.failed.update(node.output)
             return
+        if node.op_type in SELECTING and not node.domain and (self._are_computed(inputs) or node.op_type not in STATIC):
+            self.refused.append((node.op_type, name, self._advice_for_selection(inputs)))
+            self.failed.update(node.output)
+            return
         operator = operator_name(node)
         try:
             with self.builder.node(name, node.op_type):
                 results = self._results(node, name, operator, inputs, known[0] if known else None, needed)
+        except BranchError:
+            self.failed.update(node.output)
+            return
         except UnmappedError as error:
             self.refused.append((operator, name, str(error)))
             self.failed.update(node.output)
             return
         except InvalidModelError as error:
             text = str(error)
+            if text.startswith(f"{self.source.name}: "):  # of a node in a branch
+                raise
             where = f"{name} ({operator})"
             raise InvalidModelError(f"{self.source.name}: {text if name in text else f'{where}: {text}'}") from None
         except (
@@ -394,6 +412,8 @@ class Walk:
         call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole, types)
         if node.op_type == "Constant":
             return [_constant(call)]
+        if operator == "If" and isinstance(call.any_value(0), np.ndarray):
+            return self._branch(node, name, call)
         if not any(isinstance(v, (Tensor, Alone, Moved)) for v in values):
             evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
@@ -412,6 +432,42 @@ class Walk:
             else:
                 result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
         return result if isinstance(result, list) else [result]
+
+    def _branch(self, node: NodeProto, name: str, call: Call) -> list[Value]:
+        """Return the results of the branch of an If whose condition is known."""
+        holds = bool(settled(call.any_value(0), self.builder.fix).reshape(()))
+        branch = branches.renamed(node, "then_branch" if holds else "else_branch", self.source.name)
+        self._initializers |= branch.initializers
+        self._makers_of_values().update({output: inner for inner in branch.nodes for output in inner.output if output})
+        self._constants().update({n.output[0]: n for n in branch.nodes if n.op_type == "Constant" and n.output})
+        outer, refused = self._patterns, len(self.refused)
+        self._patterns = Patterns(branch.nodes, self._known_constant, self._known_integers)
+        try:
+            self._nodes(branch.nodes, self._needed(branch.nodes, branch.outputs), f"{name}.")
+        finally:
+            self._patterns = outer
+        if len(self.refused) > refused or self.failed & set(branch.outputs):
+            raise BranchError
+        for inner, result in zip(branch.outputs, node.output, strict=False):
+            for kinds in (self.integers, self.truths):
+                if inner in kinds:
+                    kinds.add(result)
+            for known in (self.types, self.fractions):
+                if inner in known:
+                    known[result] = known[inner]  # type: ignore[assignment]
+        return [self._value(inner) for inner in branch.outputs]
+
+    def _are_computed(self, inputs: list[str]) -> bool:
+        return any(isinstance(self.values.get(i), (Tensor, Alone, Moved)) for i in inputs)
+
+    def _advice_for_selection(self, inputs: list[str]) -> str:
+        """Return why a node whose number of results depends on values is refused, and what can be read instead."""
+        names = [name for name in inputs if isinstance(self.values.get(name), Tensor)]
+        advice = ", ".join(f'"{name}"' for name in names) or "..., values in front of it"
+        return (
+            "the number of its results depends on values: read the model up to its inputs,"
+            f' mpscnn.load(..., options={{"outputs": [{advice}]}}), and compute the rest from these results'
+        )
 
     def _make_whole(self, name: str) -> None:
         """Replace fractions of the largest number by the numbers, which are exact."""
