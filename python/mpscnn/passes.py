@@ -16,6 +16,8 @@ from .graph import Graph, Node
 from .kernels import KERNELS, row_of
 
 _WITH_WEIGHTS = ("Convolution", "ConvolutionTranspose", "FullyConnected")
+_LINEAR, _SCALE = "NeuronLinear", "BatchNormalization"
+_MAX_SHIFT = 1 << 16  # of a shift, in units of the scale
 _WITH_BOUNDS = ("Add", "Subtract", "Multiply", "Divide")
 # Arguments that restrict the part of the source or destination that a kernel uses: such nodes are not changed.
 _PLACING = (
@@ -63,6 +65,49 @@ def fold_padding(graph: Graph) -> Graph:
         return node.with_(arguments={**node.arguments, "padding": sums})
 
     return _fold_pairs(graph, fold, keep_first=False)
+
+
+def fold_scales(graph: Graph) -> Graph:
+    """Fold scales and shifts in a row into one, as x / 255, - mean, / std at the input of a model.
+
+    These are NeuronLinear and batch normalizations that only scale and shift, which no trainer trains. Conversions to
+    and from images of bytes are left to the engine, which multiplies the numbers themselves.
+    """
+    bytes_ = {node.name for node in graph.nodes if node.result_dtype}
+
+    def fold(producer: Node, node: Node) -> Node | None:
+        if node.result_dtype or bytes_ & {*producer.sources, *node.sources}:
+            return None
+        first, second = _line(producer), _line(node)
+        if first is None or second is None or producer.arguments.get("activation") is not None:
+            return None
+        if min(first[0].size, second[0].size) > 1 and first[0].size != second[0].size:
+            return None
+        with np.errstate(all="ignore"):
+            # A shift beyond the digits of the values rounds them, and another one back shows it.
+            if (np.abs(first[1]) > _MAX_SHIFT * np.abs(first[0])).any():
+                return None
+            exact = first[0] * second[0], first[1] * second[0] + second[1]
+            scale, shift = (values.astype(np.float32) for values in exact)
+            tiny = np.finfo(np.float32).tiny
+            if not all(np.isfinite(values).all() for values in (scale, shift)) or (np.abs(scale) < tiny).any():
+                return None
+        if node.kernel == producer.kernel == _LINEAR:
+            return node.with_(arguments={**node.arguments, "a": float(scale[0]), "b": float(shift[0])})
+        scale, shift = np.broadcast_arrays(scale, shift)
+        of = node if node.kernel == _SCALE else producer
+        return of.with_(
+            arguments={
+                **{name: value for name, value in of.arguments.items() if name in ("activation", "label")},
+                "gamma": np.ascontiguousarray(scale),
+                "beta": np.ascontiguousarray(shift),
+                "mean": np.zeros(scale.size, np.float32),
+                "variance": np.ones(scale.size, np.float32),
+                "epsilon": 0.0,
+            }
+        )
+
+    return _fold_pairs(graph, fold, keep_first=None)
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
@@ -149,6 +194,7 @@ def fold_pixel_shuffle(graph: Graph) -> Graph:
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     remove_dead,
     fold_padding,
+    fold_scales,
     fold_batch_normalization,
     fuse_neurons,
     fold_pixel_shuffle,
@@ -237,6 +283,23 @@ def scale_and_shift(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64
     return scale, beta - mean * scale
 
 
+def _line(node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return scale and shift of a node that computes nothing else, and that no trainer trains; otherwise None."""
+    if _is_placed(node):
+        return None
+    if node.kernel == _LINEAR and set(node.arguments) <= {"a", "b", "label"}:
+        a, b = (np.array([float(_argument(node, name))]) for name in "ab")
+        return a, b
+    known = {"gamma", "beta", "mean", "variance", "epsilon", "activation", "label"}
+    if node.kernel != _SCALE or node.training != {"statistics": "none"} or not set(node.arguments) <= known:
+        return None
+    with np.errstate(all="ignore"):
+        values = scale_and_shift(node)
+    if values is None:
+        return None
+    return np.atleast_1d(values[0]), np.broadcast_to(values[1], np.shape(np.atleast_1d(values[0])))
+
+
 def _scale_outputs(
     weight: NDArray[Any], scale: NDArray[np.float64], layout: str, groups: int
 ) -> NDArray[np.float32] | None:
@@ -257,10 +320,11 @@ def _scale_outputs(
     return np.ascontiguousarray(weight * scale.reshape(shape), np.float32)
 
 
-def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep_first: bool = True) -> Graph:
+def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep_first: bool | None = True) -> Graph:
     """Replace a node and its only reader by one node, wherever `fold` returns one.
 
-    The new node has the sources of the first and the name of the second, which others read.
+    The new node has the sources of the first and the name of the second, which others read. `keep_first`: it has the
+    kernel of the first, or of the second; None: of the node that `fold` returns.
     """
     while True:
         consumers, outputs = graph.consumers(), {output.source for output in graph.outputs.values()}
@@ -275,7 +339,7 @@ def _fold_pairs(graph: Graph, fold: Callable[[Node, Node], Node | None], *, keep
             folded = fold(producer, node)
             if folded is None:
                 continue
-            kept = producer if keep_first else node
+            kept = folded if keep_first is None else producer if keep_first else node
             origin = ", ".join(part for part in (producer.origin, node.origin) if part)
             replaced[producer.name] = None
             replaced[node.name] = folded.with_(

@@ -151,6 +151,7 @@ def test_pixels_of_an_image_that_the_model_normalizes(tmp_path):
     x = drawn("uint8", (2, 9, 7, 3))
     net = agree(proto, relative=1e-5, image=x)
     assert net.input_layout == "NHWC"
+    assert [n.kernel for n in net.graph] == ["BatchNormalization", "Convolution"]
     net.save(tmp_path / "net.mpscnn")
     again = mpscnn.load(tmp_path / "net.mpscnn")
     assert again.inputs["image"].dtype == "uint8"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,6 +241,140 @@ def test_pixel_shuffles_go_into_the_convolution_before(
     order = {"weight": shuffle(8, [3, 1, 0, 2, 7, 5, 6, 4]), "sub_pixel_scale_factor": 2}
     graph.output(graph.add("Convolution", y, **order | after))
     assert optimized(graph) == ["Convolution"] * (1 if folded else 2)
+
+
+# ---- scales and shifts
+
+
+def linear(graph: mpscnn.Graph, x: Value, a: float, b: float, **options: Any) -> Value:
+    return graph.add("NeuronLinear", x, a=a, b=b, **options)
+
+
+def scaled(graph: mpscnn.Graph, x: Value, draw: Draw, statistics: str | None = "none", **arguments: Any) -> Value:
+    """Add a batch normalization that only scales and shifts, unless other statistics are given."""
+    given = {"gamma": draw.positive(8), "beta": draw.values(8), "mean": draw.values(8), "variance": draw.positive(8)}
+    y = graph.add("BatchNormalization", x, **given | {"epsilon": 1e-3} | arguments)
+    if statistics is not None:
+        graph.nodes[-1] = graph.nodes[-1].with_(training={"statistics": statistics})
+    return y
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kernels"),
+    [
+        ("ll", ["NeuronLinear"]),
+        ("lll", ["NeuronLinear"]),
+        ("ls", ["BatchNormalization"]),
+        ("sl", ["BatchNormalization"]),
+        ("lssl", ["BatchNormalization"]),
+        ("ltl", ["NeuronLinear", "BatchNormalization"]),  # a last linear function is the activation
+    ],
+)
+def test_scales_in_a_row_become_one(kinds: str, kernels: list[str]) -> None:
+    graph, x, draw = start()
+    y = graph.add("PoolingMax", x, kernel_size=3)
+    for number, kind in enumerate(kinds):
+        if kind == "l":
+            y = linear(graph, y, 0.5 + number, 0.3 - number)
+        else:
+            y = scaled(graph, y, draw, None if kind == "t" else "none")
+    graph.output(graph.add("PoolingAverage", y, kernel_size=2))
+    assert optimized(graph) == ["PoolingMax", *kernels, "PoolingAverage"]
+
+
+@pytest.mark.parametrize("statistics", [None, "batch", "image"])
+def test_normalizations_that_train_are_left(statistics: str | None) -> None:
+    graph, x, draw = start()
+    y = scaled(graph, scaled(graph, x, draw, statistics), draw)
+    graph.output(graph.add("PoolingMax", y, kernel_size=2))
+    before = [node.arguments["gamma"] for node in graph if node.kernel == "BatchNormalization"]
+    after = passes.optimize(graph)
+    found = [node for node in after if node.kernel == "BatchNormalization"]
+    assert [node.training for node in found] == [
+        {} if statistics is None else {"statistics": statistics},
+        {"statistics": "none"},
+    ]
+    assert all(node.arguments["gamma"] is gamma for node, gamma in zip(found, before, strict=True))
+
+
+def test_activations_stay_behind_the_scale() -> None:
+    graph, x, draw = start()
+    y = scaled(graph, linear(graph, x, 0.5, 0.25), draw, activation=NeuronDescriptor("relu"))
+    graph.output(scaled(graph, y, draw))
+    assert optimized(graph) == ["BatchNormalization", "BatchNormalization"]
+    (first, _) = passes.optimize(graph)
+    assert first.arguments["activation"].type == "relu"
+
+
+def test_scales_behind_a_convolution_go_into_it() -> None:
+    graph, x, draw = start()
+    y = graph.add("Convolution", x, weight=draw.weight(8, 8, 3, 3))
+    graph.output(scaled(graph, linear(graph, y, 2.0, -0.5), draw))
+    assert optimized(graph, 1e-5) == ["Convolution"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((1e30, 0.0), (1e30, 1.0)),
+        ((1e-30, 0.0), (1e-30, 1.0)),
+        ((1.0, 12582912.0), (1.0, -12582912.0)),  # rounds to whole numbers
+        ((1.0, 1e38), (10.0, 0.0)),
+        ((float("inf"), 0.0), (1.0, 0.0)),
+    ],
+)
+def test_scales_beyond_float32_are_left(first: tuple[float, float], second: tuple[float, float]) -> None:
+    graph, x, _ = start()
+    y = linear(graph, linear(graph, x, *first), *second)
+    graph.output(graph.add("PoolingMax", y, kernel_size=2))
+    assert [node.kernel for node in passes.fold_scales(graph)] == ["NeuronLinear", "NeuronLinear", "PoolingMax"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_conversions_of_bytes_are_left(last: bool) -> None:
+    graph, x, _ = start()
+    y = linear(graph, x, 0.5, 0.25)
+    y = linear(graph, y, 1 / 255, 0.5, result_dtype="uint8")
+    y = linear(graph, y, 255.0, -127.5)
+    if last:
+        y = linear(graph, y, 2.0, 1.0)
+    graph.output(graph.add("PoolingMax", y, kernel_size=2))
+    assert [node.kernel for node in passes.fold_scales(graph)] == [node.kernel for node in graph]
+
+
+def test_what_others_read_of_a_scale_is_left() -> None:
+    graph, x, _ = start()
+    y = linear(graph, x, 0.5, 0.25)
+    graph.output(y, "first")
+    graph.output(linear(graph, y, 2.0, 1.0), "second")
+    assert optimized(graph) == ["NeuronLinear", "NeuronLinear"]
+
+
+@pytest.mark.parametrize("kinds", ["ls", "ssl", "lll"])
+def test_saved_networks_with_scales_agree(kinds: str, tmp_path: Path) -> None:
+    graph, x, draw = start()
+    y = x
+    for kind in kinds:
+        y = linear(graph, y, 0.5, 0.25) if kind == "l" else scaled(graph, y, draw)
+    graph.output(graph.add("Convolution", y, weight=draw.weight(4, 8, 3, 3), padding=1), "y")
+    net = mpscnn.Network(graph)
+    assert len(net.graph.nodes) == 2
+    net.save(tmp_path / "net.mpscnn")
+    again = mpscnn.load(tmp_path / "net.mpscnn")
+    assert np.array_equal(net(X), again(X))
+    assert [node.training for node in again.graph] == [node.training for node in net.graph]
+    expected = mpscnn.Network(graph, optimize=False)(X)
+    assert float(np.abs(net(X) - expected).max()) <= 2e-6 * float(np.abs(expected).max())
+
+
+def test_mean_and_std_of_the_caller_join_those_of_the_model() -> None:
+    graph, x, draw = start()
+    y = linear(graph, x, 1 / 0.229, -0.485 / 0.229)
+    graph.output(graph.add("Convolution", y, weight=draw.weight(4, 8, 3, 3), padding=1), "y")
+    net = mpscnn.Network(graph, mean=[0.1] * 8, std=[0.3] * 8)
+    assert [node.kernel for node in net.graph] == ["BatchNormalization", "Convolution"]
+    expected = mpscnn.Network(graph, mean=[0.1] * 8, std=[0.3] * 8, optimize=False)(X)
+    assert float(np.abs(net(X) - expected).max()) <= 4e-6 * float(np.abs(expected).max())
 
 
 def test_the_graph_that_is_given_stays() -> None:
