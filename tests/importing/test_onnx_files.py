@@ -408,7 +408,7 @@ def test_all_operators_in_one_message():
     nodes = [
         node("Det", ["x"], ["a"], "first"),
         node("Relu", ["a"], ["b"]),
-        node("Hardmax", ["x"], ["c"], "second"),
+        node("Bernoulli", ["x"], ["c"], "second"),
         node("Det", ["c"], ["d"], "behind"),
         node("Unique", ["x"], ["e"], "third"),
         node("Add", ["b", "d"], ["f"]),
@@ -417,7 +417,11 @@ def test_all_operators_in_one_message():
     proto = model(nodes, {"x": ("n", 3, 4, 4)}, ["y"])
     with pytest.raises(mpscnn.UnsupportedOperatorError) as caught:
         importer.read(proto)
-    assert [entry[:2] for entry in caught.value.nodes] == [("Det", "first"), ("Hardmax", "second"), ("Unique", "third")]
+    assert [entry[:2] for entry in caught.value.nodes] == [
+        ("Det", "first"),
+        ("Bernoulli", "second"),
+        ("Unique", "third"),
+    ]
     reasons = [reason for _, _, reason in caught.value.nodes]
     assert reasons[:2] == ["no kernel computes it"] * 2
     assert reasons[2].startswith("the number of its results depends on values")

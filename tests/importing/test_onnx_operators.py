@@ -116,9 +116,9 @@ ROWS = [
     ("HardSwish", {}, [], 14),
     ("Shrink", {"lambd": 0.3, "bias": 0.3}, [], 13),
     ("ThresholdedRelu", {"alpha": 0.0}, [], 13),
-    ("Hardmax", {}, [], 13),
+    ("Bernoulli", {}, [], 15),
 ]
-REFUSED = {"Hardmax"}
+REFUSED = {"Bernoulli"}
 FIXED = {"Expand", "Flatten", "Gather", "MatMul", "Slice", "Tile", "Unsqueeze"}
 
 
@@ -242,8 +242,8 @@ def test_errors_are_those_of_the_models_own_layout(shape):
     """The other layout of the input, which is tried next, fails for reasons that are not the model's."""
     nodes = [
         helper.make_node("MaxPool", ["x"], ["z"], kernel_shape=[1, 1]),
-        helper.make_node("Hardmax", ["z"], ["s"]),
-        helper.make_node("Hardmax", ["z"], ["t"], axis=1),
+        helper.make_node("Bernoulli", ["z"], ["s"]),
+        helper.make_node("Bernoulli", ["z"], ["t"]),
         helper.make_node("Add", ["s", "t"], ["y"]),
     ]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *shape)) for name in "xy"]
@@ -251,4 +251,4 @@ def test_errors_are_those_of_the_models_own_layout(shape):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(mpscnn.UnsupportedOperatorError, match="2 of its nodes") as caught:
         mpscnn.load(model)
-    assert [operator for operator, _, _ in caught.value.nodes] == ["Hardmax", "Hardmax"]
+    assert [operator for operator, _, _ in caught.value.nodes] == ["Bernoulli", "Bernoulli"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, arithmetic, elementwise, general, ordering, reduction, shape
+from . import shaping
 from .node import Call, Value
 from .table import OPERATORS, operator, unary
 
@@ -245,9 +247,14 @@ def _reduce_log_sum_exp(call: Call) -> Value:
 
 def _argument(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
     def run(call: Call) -> Value:
-        if call.integer("select_last_index", 0):
-            raise UnmappedError("the last of equal values")
-        return function(call.builder, call.tensor(), call.integer("axis", 0), bool(call.integer("keepdims", 1)))
+        b, x, axis, keep = call.builder, call.tensor(), call.integer("axis", 0), bool(call.integer("keepdims", 1))
+        place = axis + x.rank if axis < 0 else axis
+        if not call.integer("select_last_index", 0) or not 0 < place < x.rank:
+            return function(b, x, axis, keep)
+        last = x.shape[place - 1] - 1
+        b.fix_unless_constant(x)
+        turned = shaping.picked(call, x, place, np.arange(last, -1, -1))
+        return arithmetic.subtract(b, float(last), function(b, turned, axis, keep))
 
     return run
 
@@ -323,6 +330,31 @@ def _softmax(function: Callable[..., Tensor]) -> Callable[[Call], Value]:
 
 OPERATORS["Softmax"] = _softmax(reduction.softmax)
 OPERATORS["LogSoftmax"] = _softmax(reduction.log_softmax)
+
+
+@operator("Hardmax")
+def _hardmax(call: Call) -> Value:
+    """Return 1 at the first max along an axis, 0 elsewhere."""
+    b, x = call.builder, call.tensor()
+    axis = call.integer("axis", -1 if call.opset >= 13 else 1)
+    axis = axis + x.rank if axis < 0 else axis
+    if call.opset < 13 and math.prod(x.shape[axis:]) > 1:  # over all following axes
+        raise UnmappedError("the max over several axes, as before version 13")
+    if not 0 < axis < x.rank:
+        raise UnmappedError("the max over the batch")
+    b.fix_unless_constant(x)
+    found = reduction.argmax(b, x, axis, True)
+    numbers: NDArray[Any] = np.arange(x.shape[axis - 1], dtype=np.float32)
+    numbers = numbers.reshape([-1 if i == axis - 1 else 1 for i in range(len(x.shape))])
+    return general.binary(b, elementwise.binary, found, numbers, kind="eq")
+
+
+@operator("SwiGLU")
+def _swiglu(call: Call) -> Value:
+    gate, alpha = call.tensor(), call.real("alpha", 1.0)
+    scaled = arithmetic.multiply(call.builder, gate, alpha) if alpha != 1 else gate
+    swish = arithmetic.multiply(call.builder, gate, activation.sigmoid(call.builder, scaled))
+    return elementwise.of_several(call.builder, arithmetic.multiply, swish, call.operand(1))
 
 
 def is_number(value: Any, number: float) -> bool:

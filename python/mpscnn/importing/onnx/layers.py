@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, einsum, general, pooling, reduction, shape
+from ..ops import arithmetic, convolution, deformable, einsum, general, pooling, reduction, shape
 from .node import Call, Value
 from .table import operator
 
@@ -108,6 +108,31 @@ def _kernel_of(call: Call, x: Tensor, weight: NDArray[Any]) -> list[int]:
 @operator("Conv")
 def _conv(call: Call) -> Value:
     return convolve(call, call.tensor(), call.weights(1, "weights"), call.weights_or_none(2, "a bias"))
+
+
+@operator("DeformConv")
+def _deform_conv(call: Call) -> Value:
+    x, weight = call.tensor(), call.weights(1, "weights")
+    w = Windows(call, x, _kernel_of(call, x, weight))
+    if w.rank != 2:
+        raise UnmappedError(f"a deformable convolution along {w.rank} axes")
+    mask = call.value(4)
+    if isinstance(mask, np.ndarray):
+        raise UnmappedError("a constant mask")
+    padding = w.padding()
+    return deformable.deform_conv2d(
+        call.builder,
+        x,
+        weight,
+        call.tensor(2),
+        mask,
+        call.weights_or_none(3, "a bias"),
+        (w.stride[0], w.stride[1]),
+        (padding[0], padding[1]),
+        (w.dilation[0], w.dilation[1]),
+        call.integer("group", 1),
+        call.integer("offset_group", 1),
+    )
 
 
 def convolve(call: Call, x: Tensor, weight: NDArray[Any], bias: NDArray[Any] | None) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ...graph import Value as GraphValue
 from ..builder import Tensor, UnmappedError
-from ..ops import elementwise, resize, sampling
+from ..ops import elementwise, general, resize, sampling, shape
 from .extent import Extent, extents, settled
 from .node import Call, Value
 from .table import operator
@@ -240,6 +240,66 @@ def _depth_to_space(call: Call) -> Value:
 def _space_to_depth(call: Call) -> Value:
     major = _is_position_major(call)
     return resize.pixel_unshuffle(call.builder, call.tensor(), call.integer("blocksize"), position_major=major)
+
+
+@operator("AffineGrid")
+def _affine_grid(call: Call) -> Value:
+    """Return the positions of pixels for GridSample: a product of an affine matrix and those of the result."""
+    b, theta = call.builder, call.tensor()
+    size = call.value(1)
+    if isinstance(size, Tensor) or size is None:
+        raise UnmappedError("a size that is computed of values")
+    if theta.shape != (2, 3) or size.size != 4:
+        raise UnmappedError(f"a grid of {size.size - 2} axes by matrices {theta.shape}, not of images")
+    height, width = (int(e) for e in settled(extents(list(size.ravel())[2:]), b.fix))
+    if min(height, width) < 1:
+        raise InvalidModelError(f"{call.name}: a grid of {height} x {width} positions.")
+    aligned = bool(call.integer("align_corners", 0))
+    if aligned and min(height, width) == 1:
+        raise UnmappedError("aligned corners of one row or column")
+    rows, columns = (_centres(extent, aligned) for extent in (height, width))
+    places = np.stack([*np.broadcast_arrays(columns, rows[:, None]), np.ones((height, width))], -1)
+    whole = general.constant(b, theta, places.reshape(-1, 3))
+    grid = general.matmul(b, whole, general.permute(b, theta, (1, 0)))
+    return shape.reshape(b, grid, (height, width, 2))
+
+
+def _centres(extent: int, aligned: bool) -> NDArray[np.float64]:
+    """Return the positions of pixels from -1 to 1, those of the outer edges or, if aligned, of the outer centres."""
+    if aligned:
+        return np.linspace(-1, 1, extent)
+    return (2 * np.arange(extent) + 1) / extent - 1
+
+
+@operator("CenterCropPad")
+def _center_crop_pad(call: Call) -> Value:
+    """Return the middle of an image, or the image in the middle of zeros."""
+    x, b = call.tensor(), call.builder
+    size = call.value(1)
+    if isinstance(size, Tensor) or size is None:
+        raise UnmappedError("a size that is computed of values")
+    items = list(size.ravel())
+    axes = [a + x.rank if a < 0 else a for a in call.integers("axes", list(range(x.rank)))]
+    _window_axes(call, x, axes)
+    if len(items) != len(axes):
+        raise InvalidModelError(f"{call.name}: {len(items)} extents for {len(axes)} axes.")
+    b.fix_unless_constant(x)
+    pads = [(0, 0)] * x.rank
+    for axis, item in zip(axes, items, strict=True):
+        if axis == 0:
+            if not (isinstance(item, Extent) and item.is_batch) and item != call.batch:
+                raise UnmappedError("a part of the batch")
+            continue
+        extent, wanted = x.shape[axis - 1], int(settled(extents([item]), b.fix)[0])
+        if wanted < 1:
+            raise UnmappedError(f"a part without values: {wanted} of {extent}")
+        if wanted < extent:
+            x = shape.narrow(b, x, axis, (extent - wanted) // 2, wanted)
+        else:
+            before = (wanted - extent) // 2
+            pads[axis] = before, wanted - extent - before
+    flat = [pixels for pair in reversed(pads[1:]) for pixels in pair]
+    return resize.pad(b, x, flat, "constant", 0.0) if any(flat) else x
 
 
 @operator("GridSample")

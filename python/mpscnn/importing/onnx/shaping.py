@@ -266,13 +266,13 @@ def _slice(call: Call) -> Value:
             places = np.arange(extent)[slice(start, None if stop < -extent else stop, step)]
             if not places.size:
                 raise UnmappedError(f"a part without values: {start}:{stop}:{step} of {extent}")
-            x = _picked(call, x, axis, places)
+            x = picked(call, x, axis, places)
             continue
         x = shape.strided_slice(call.builder, x, axis, start, stop, step)
     return x
 
 
-def _picked(call: Call, x: Tensor, axis: int, numbers: NDArray[Any]) -> Tensor:
+def picked(call: Call, x: Tensor, axis: int, numbers: NDArray[Any]) -> Tensor:
     """Return the values at constant indices along an axis."""
     if x.flat is None and x.axes[axis] == "C":
         return shape.pick_channels(call.builder, x, numbers.tolist())
@@ -299,7 +299,7 @@ def _gather(call: Call) -> Value:
     if np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
         y = shape.narrow(call.builder, x, axis, int(numbers[0]), len(numbers))
     else:
-        y = _picked(call, x, axis, numbers)
+        y = picked(call, x, axis, numbers)
     if indices.ndim == 1:
         return y
     return shape.reshape(call.builder, y, (*y.shape[: axis - 1], *indices.shape, *y.shape[axis:]))

@@ -376,6 +376,10 @@ def _round(v: float) -> int:
 
 # Operators without a size of their own.
 REFERENCED = (
+    *("Acosh", "ArgMax", "ArgMin", "Asinh", "Atanh", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
+    *("Celu", "Cosh", "CumProd", "Elu", "EyeLike", "HardSigmoid", "HardSwish", "Hardmax", "LogSoftmax", "Mean", "Mish"),
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", "Selu", "Shrink", "Sinh"),
+    *("Softplus", "Softsign", "ThresholdedRelu"),
     *("Acos", "Asin", "Atan", "Clip", "Cos", "CumSum", "Erf", "Gelu", "IsInf", "IsNaN", "LayerNormalization"),
     *("LeakyRelu", "Relu", "Sigmoid", "Sign", "Sin", "Softmax", "Sum", "Tan", "Tanh", "Xor"),
 )

@@ -295,8 +295,14 @@ class Walk:
         if any(i in self.failed for i in inputs):
             self.failed.update(node.output)
             return
+        if node.op_type == "RoiAlign" and not node.domain:
+            reason = "its regions, of any number, are no images of a batch"
+            self.refused.append((node.op_type, name, f"{reason}: {self._advice(inputs[:1])}"))
+            self.failed.update(node.output)
+            return
         if node.op_type in SELECTING and not node.domain and (self._are_computed(inputs) or node.op_type not in STATIC):
-            self.refused.append((node.op_type, name, self._advice_for_selection(inputs)))
+            reason = "the number of its results depends on values"
+            self.refused.append((node.op_type, name, f"{reason}: {self._advice(inputs)}"))
             self.failed.update(node.output)
             return
         operator = operator_name(node)
@@ -460,12 +466,12 @@ class Walk:
     def _are_computed(self, inputs: list[str]) -> bool:
         return any(isinstance(self.values.get(i), (Tensor, Alone, Moved)) for i in inputs)
 
-    def _advice_for_selection(self, inputs: list[str]) -> str:
-        """Return why a node whose number of results depends on values is refused, and what can be read instead."""
+    def _advice(self, inputs: list[str]) -> str:
+        """Return which part of the model can be read instead of a node."""
         names = [name for name in inputs if isinstance(self.values.get(name), Tensor)]
         advice = ", ".join(f'"{name}"' for name in names) or "..., values in front of it"
         return (
-            "the number of its results depends on values: read the model up to its inputs,"
+            "read the model up to its inputs,"
             f' mpscnn.load(..., options={{"outputs": [{advice}]}}), and compute the rest from these results'
         )
 

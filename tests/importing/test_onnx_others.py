@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeformConv, AffineGrid, CenterCropPad, Hardmax, the last of equal values: against onnxruntime or ONNX's evaluator."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from onnx_support import assert_same, check, model, run
+
+import mpscnn
+from mpscnn.importing import onnx as importer
+
+node = helper.make_node
+
+
+def values(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def agree(proto: onnx.ModelProto, relative: float = 2e-5, **feeds: NDArray[Any]) -> None:
+    """Compare the graph and the network with ONNX's reference evaluator."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (expected,) = ReferenceEvaluator(proto).run(None, feeds)
+    graph = importer.read(proto)
+    assert_same(run(graph, feeds)["y"], expected, relative)
+    assert_same(mpscnn.Network(graph)(**feeds), expected, relative)
+
+
+# ---- DeformConv
+
+
+@pytest.mark.parametrize(
+    ("channels", "given", "offset_group", "mask"),
+    [
+        (3, {}, 1, False),
+        (3, {"pads": [1, 1, 1, 1]}, 1, True),
+        (8, {"group": 2, "strides": [2, 1], "pads": [0, 1, 2, 1]}, 1, True),
+        (8, {"group": 4, "dilations": [2, 1], "pads": [2, 1, 2, 1]}, 2, True),
+        (6, {"dilations": [1, 2], "strides": [1, 2]}, 3, False),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_deform_conv(channels, given, offset_group, mask, bias):
+    height, width, kernel = 9, 7, (3, 2)
+    weight = values(8, channels // given.get("group", 1), *kernel, seed=1)
+    pads, strides, dilations = given.get("pads", [0] * 4), given.get("strides", [1, 1]), given.get("dilations", [1, 1])
+    extents = [
+        (extent + pads[i] + pads[i + 2] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i, extent in enumerate((height, width))
+    ]
+    shapes = {"x": (channels, height, width), "o": (2 * 6 * offset_group, *extents)}
+    if mask:
+        shapes["m"] = (6 * offset_group, *extents)
+    names = ["x", "w", "o", "b" if bias else "", "m" if mask else ""]
+    arrays = {"w": weight} | ({"b": values(8, seed=2)} if bias else {})
+    proto = model(
+        [node("DeformConv", names, ["y"], offset_group=offset_group, **given)],
+        {name: (2, *shape) for name, shape in shapes.items()}, ["y"], 19, **arrays,
+    )  # fmt: skip
+    feeds = {name: values(2, *shape, seed=3 + i) for i, (name, shape) in enumerate(shapes.items())}
+    feeds["o"] *= 2  # beyond the edges too
+    agree(proto, **feeds)
+
+
+def test_offsets_that_do_not_fit():
+    nodes = [node("DeformConv", ["x", "w", "o"], ["y"], "deform")]
+    shapes = {"x": (1, 3, 9, 7), "o": (1, 18, 5, 5)}
+    with pytest.raises(mpscnn.InvalidModelError, match=r"deform .*offsets \(18, 5, 5\)"):
+        importer.read(model(nodes, shapes, ["y"], 19, w=values(4, 3, 3, 3)))
+
+
+# ---- AffineGrid
+
+
+@pytest.mark.parametrize("align_corners", [0, 1])
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 3, 7, 2)])
+def test_affine_grid(size, align_corners):
+    nodes = [
+        node("AffineGrid", ["theta", "size"], ["grid"], align_corners=align_corners),
+        node("GridSample", ["x", "grid"], ["y"], align_corners=align_corners),
+    ]
+    proto = model(nodes, {"x": (2, 3, 6, 5), "theta": (2, 2, 3)}, ["y"], 20, size=np.array(size))
+    agree(proto, 1e-4, x=values(2, 3, 6, 5), theta=values(2, 2, 3, seed=1))
+
+
+def test_affine_grid_of_the_shape_of_another():
+    nodes = [node("Shape", ["x"], ["size"]), node("AffineGrid", ["theta", "size"], ["y"])]
+    proto = model(nodes, {"x": ("n", 3, 4, 5), "theta": ("n", 2, 3)}, ["y"], 20)
+    agree(proto, x=values(2, 3, 4, 5), theta=values(2, 2, 3, seed=1))
+
+
+# ---- CenterCropPad
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((2, 3, 4, 5), None), ((7, 2), [2, 3]), ((4, 9), [-2, -1]), ((5, 6, 7), [1, 2, 3]), ((3, 3), [1, 2]), ((8,), [3])],
+)
+def test_center_crop_pad(shape, axes):
+    attributes = {} if axes is None else {"axes": axes}
+    proto = model(
+        [node("CenterCropPad", ["x", "s"], ["y"], **attributes)], {"x": (2, 4, 6, 5)}, ["y"], 18, s=np.array(shape)
+    )
+    agree(proto, 0, x=values(2, 4, 6, 5))
+
+
+def test_cropped_batches_are_refused():
+    proto = model([node("CenterCropPad", ["x", "s"], ["y"])], {"x": (2, 4, 6)}, ["y"], 18, s=np.array([1, 4, 6]))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="a part of the batch"):
+        importer.read(proto)
+
+
+# ---- Hardmax, ArgMax
+
+
+@pytest.mark.parametrize("opset", [12, 13])
+@pytest.mark.parametrize("axis", [1, 2, 3, -1])
+def test_hardmax(axis, opset):
+    if opset == 12 and axis not in (3, -1):
+        pytest.skip("several axes in version 12")
+    x = np.random.default_rng(0).integers(0, 3, (2, 3, 4, 5)).astype(np.float32)  # with equal values
+    agree(model([node("Hardmax", ["x"], ["y"], axis=axis)], {"x": ("n", 3, 4, 5)}, ["y"], opset), 0, x=x)
+
+
+@pytest.mark.parametrize("operator", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [1, 2, 3, -1])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_last_of_equal_values(operator, axis, keepdims):
+    x = np.random.default_rng(0).integers(0, 3, (2, 3, 4, 5)).astype(np.float32)
+    attributes = {"axis": axis, "keepdims": keepdims, "select_last_index": 1}
+    nodes = [node(operator, ["x"], ["a"], **attributes), node("Cast", ["a"], ["y"], to=1)]
+    agree(model(nodes, {"x": ("n", 3, 4, 5)}, ["y"], 13), 0, x=x)
+
+
+# ---- RoiAlign, and constants
+
+
+def test_regions_are_refused_with_advice():
+    nodes = [node("Relu", ["x"], ["features"]), node("RoiAlign", ["features", "boxes", "numbers"], ["y"], "regions")]
+    proto = model(nodes, {"x": (1, 3, 9, 9)}, ["y"], 16, boxes=values(2, 4), numbers=np.zeros(2, np.int64))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=r'options={"outputs": \["features"\]}'):
+        importer.read(proto)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    ["Acosh", "Celu", "Elu", "HardSigmoid", "HardSwish", "Hardmax", "LogSoftmax", "Mish", "Selu", "Softplus"],
+)
+def test_functions_of_constants(operator):
+    nodes = [node(operator, ["c"], ["d"]), node("Add", ["x", "d"], ["y"])]
+    check(
+        model(nodes, {"x": ("n", 3, 4, 5)}, ["y"], 18, c=np.abs(values(1, 3, 1, 5)) + 1),
+        {"x": (2, 3, 4, 5)},
+        fixed=True,
+    )
+
+
+def test_diagonals_of_constants():
+    nodes = [node("EyeLike", ["c"], ["d"], k=1, dtype=1), node("MatMul", ["x", "d"], ["y"])]
+    check(model(nodes, {"x": ("n", 4, 5)}, ["y"], c=np.zeros((5, 5), np.float32)), {"x": (2, 4, 5)})
