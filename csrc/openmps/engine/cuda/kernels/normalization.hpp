@@ -502,7 +502,7 @@ MPSCNN_VALUE_KERNEL(normalize_vectors, NormalizeArgs) { normalize_lanes<true>(ar
 
 /// The same for source and result that are one row of pixels each. Each block finds the coefficients of its channels:
 /// another kernel would take longer.
-MPSCNN_BLOCK_KERNEL(normalize_rows, NormalizeArgs) {
+MPSCNN_BLOCK_KERNEL(normalize_rows, NormalizeArgs, 4) {
   const View &src = args.src.view, &dst = args.dst;
   const int lanes = lanes_of<true>(dst);
   const BlockPlace place(args.division, index);
@@ -770,22 +770,13 @@ struct NormalizeGradientArgs {
   WindowAxis rows, columns;  ///< if a pixel is read twice: the results that read each pixel of the source
 };
 
-/// Coefficients of the channels of a thread.
-struct CoefficientsOfThread {
-  Coefficients forward[kMostLanes];
-  GradientCoefficients own[kMostLanes];
-
-  /// Replace the gradients of results by those of the values of the source.
-  template <bool by_vectors>
-  MPSCNN_HOST_DEVICE void apply(const Activation& neuron, i64 k, int lanes, const float (&value)[kMostLanes],
-                                float (&gradient)[kMostLanes]) const {
-    for (int i = 0; i < lanes; ++i) {
-      const float distance = value[i] - forward[i].mean, y = distance * forward[i].scale + forward[i].shift;
-      const float g = slope_times<by_vectors>(neuron, gradient[i], y, k);
-      gradient[i] = own[i].own * g + (own[i].slope * distance + own[i].constant);
-    }
-  }
-};
+/// Return the gradient of a value of the source from that of its result.
+template <bool by_vectors>
+MPSCNN_HOST_DEVICE float gradient_of(const Activation& neuron, i64 k, const Coefficients& forward,
+                                     const GradientCoefficients& own, float value, float gradient) {
+  const float distance = value - forward.mean, y = distance * forward.scale + forward.shift;
+  return own.own * slope_times<by_vectors>(neuron, gradient, y, k) + (own.slope * distance + own.constant);
+}
 
 template <bool by_vectors>
 MPSCNN_HOST_DEVICE void find_gradients(const NormalizeGradientArgs& args, i64 index) {
@@ -810,21 +801,23 @@ MPSCNN_HOST_DEVICE void find_gradients(const NormalizeGradientArgs& args, i64 in
   }
   load_lanes<by_vectors>(args.src.view, {at.n, y, x, at.k}, value);
   const i64 from = (args.is_per_image ? at.n * args.diff_src.c : 0) + at.k;
-  CoefficientsOfThread known;
-  args.forward.load<by_vectors>(from, lanes, known.forward);
+  Coefficients forward[kMostLanes];
+  args.forward.load<by_vectors>(from, lanes, forward);
   float own[3][kMostLanes];
   load_words<by_vectors>(args.sums.own, from, lanes, own[0]);
   load_words<by_vectors>(args.sums.slope, from, lanes, own[1]);
   load_words<by_vectors>(args.sums.constant, from, lanes, own[2]);
-  for (int i = 0; i < lanes; ++i) known.own[i] = {own[0][i], own[1][i], own[2][i]};
-  known.apply<by_vectors>(args.neuron, at.k, lanes, value, gradient);
+  for (int i = 0; i < lanes; ++i)
+    gradient[i] = gradient_of<by_vectors>(args.neuron, at.k, forward[i], {own[0][i], own[1][i], own[2][i]}, value[i],
+                                          gradient[i]);
   store_lanes<by_vectors>(args.diff_src, at, gradient);
 }
 MPSCNN_VALUE_KERNEL(normalize_gradient, NormalizeGradientArgs) { find_gradients<false>(args, index); }
 MPSCNN_VALUE_KERNEL(normalize_gradient_vectors, NormalizeGradientArgs) { find_gradients<true>(args, index); }
 
-/// The same for images that are one row of pixels each, as normalize_rows.
-MPSCNN_BLOCK_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
+/// The same for images that are one row of pixels each, as normalize_rows. The coefficients stay in the block's memory:
+/// in registers, those of 8 channels would leave room for two blocks instead of three.
+MPSCNN_BLOCK_KERNEL(normalize_gradient_rows, NormalizeGradientArgs, 3) {
   const View &diff_dst = args.diff_dst.view, &src = args.src.view, &diff_src = args.diff_src;
   const int lanes = lanes_of<true>(diff_src);
   const BlockPlace place(args.division, index);
@@ -836,9 +829,8 @@ MPSCNN_BLOCK_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
     const ThreadPlace thread(args.division, place, i);
     if (!thread.has_run) return;
     const PixelsOfThread mine(args.division, place, thread, diff_src);
-    CoefficientsOfThread known;
-    forward.own(0).load(thread, lanes, known.forward);
-    own.own(0).load(thread, lanes, known.own);
+    const Coefficients* const known = forward.own(0).of + thread.column * lanes;
+    const GradientCoefficients* const known_own = own.own(0).of + thread.column * lanes;
     constexpr int kCount = PixelsOfThread::kCount;
     for (i64 pixel = mine.first; pixel < mine.end; pixel += kCount * mine.step) {
       Vector gradients[kCount] = {}, seen[kCount] = {};
@@ -850,13 +842,19 @@ MPSCNN_BLOCK_KERNEL(normalize_gradient_rows, NormalizeGradientArgs) {
         seen[j] = load_vector(src, x * src.w_stride + mine.k);
       }
       MPSCNN_UNROLL
-      for (int j = 0; j < kCount; ++j) {
-        float gradient[kMostLanes], value[kMostLanes];
-        unpack(diff_dst, gradients[j], gradient);
-        unpack(src, seen[j], value);
-        known.apply<true>(args.neuron, mine.k, lanes, value, gradient);
-        if (const i64 x = pixel + j * mine.step; x < mine.end) store_lanes<true>(diff_src, {0, 0, x, mine.k}, gradient);
+      for (int i = 0; i < lanes; ++i) {
+        const Coefficients of_lane = known[i];
+        const GradientCoefficients own_of_lane = known_own[i];
+        MPSCNN_UNROLL
+        for (int j = 0; j < kCount; ++j)
+          set_lane(diff_src, gradients[j], i,
+                   gradient_of<true>(args.neuron, mine.k, of_lane, own_of_lane, lane_of(src, seen[j], i),
+                                     lane_of(diff_dst, gradients[j], i)));
       }
+      MPSCNN_UNROLL
+      for (int j = 0; j < kCount; ++j)
+        if (const i64 x = pixel + j * mine.step; x < mine.end)
+          store_vector(diff_src, x * diff_src.w_stride + mine.k, gradients[j]);
     }
   });
 }

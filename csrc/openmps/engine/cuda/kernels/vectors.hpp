@@ -50,6 +50,21 @@ MPSCNN_HOST_DEVICE void unpack(const View& view, const Vector& vector, float (&v
   }
 }
 
+/// Return or replace one value. The GPU's compiler has to know the index, for words that are in registers.
+MPSCNN_HOST_DEVICE float lane_of(const View& view, const Vector& vector, int i) {
+  if (format_of(view) != Format::float16) return std::bit_cast<float>(vector.words[i]);
+  return half_value(static_cast<std::uint16_t>(vector.words[i / 2] >> (i % 2 * 16) & 0xffff));
+}
+MPSCNN_HOST_DEVICE void set_lane(const View& view, Vector& vector, int i, float value) {
+  if (format_of(view) != Format::float16) {
+    vector.words[i] = std::bit_cast<std::uint32_t>(value);
+    return;
+  }
+  std::uint32_t& word = vector.words[i / 2];
+  const int shift = i % 2 * 16;
+  word = (word & ~(0xffffu << shift)) | static_cast<std::uint32_t>(half_bits(value)) << shift;
+}
+
 template <bool by_vectors>
 MPSCNN_HOST_DEVICE void load_lanes(const View& view, i64 offset, float (&values)[kMostLanes]) {
   if constexpr (by_vectors)
