@@ -400,7 +400,7 @@ class Network(_checks.Made):
         results = call.wait()
         return results[0] if len(results) == 1 else tuple(results)
 
-    def stream(self, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> Stream:
+    def stream(self, batches: Iterable[Any], *, in_flight: int = 4, progress: Any = None) -> Stream:
         """Run the network on an iterable of batches and return an iterator of results, in order.
 
         While the caller processes a result, the device computes the following batches; see `Stream`.
@@ -409,7 +409,7 @@ class Network(_checks.Made):
         ----------
         batches : iterable
             Arrays; for a network with several inputs, tuples of arrays or dicts by name.
-        in_flight : int, >= 1, default 3
+        in_flight : int, >= 1, default 4
             Batches that are taken from the iterable before the first of their results is requested.
         progress : bool, callable or None
             True shows a bar (tqdm); a callable is called with the number of results so far and the total, or None.

@@ -40,7 +40,7 @@ class Stream(_checks.Made, Iterator[Any]):
     As a context manager it waits on exit for batches in flight. Only one thread at a time may call next().
     """
 
-    def __init__(self, network: Network, batches: Iterable[Any], *, in_flight: int = 3, progress: Any = None) -> None:
+    def __init__(self, network: Network, batches: Iterable[Any], *, in_flight: int = 4, progress: Any = None) -> None:
         from .network import Network
 
         in_flight = _checks.integer(in_flight, "in_flight", minimum=1)

@@ -482,7 +482,7 @@ def test_one_thread_at_a_time(double: mpscnn.Network) -> None:
     worker = threading.Thread(target=lambda: results.extend(stream))
     with held_queue(double.device):
         worker.start()
-        until(lambda: len(stream._calls) == 3)
+        until(lambda: len(stream._calls) == 4)
         for use in (lambda: next(stream), stream.close):
             with pytest.raises(RuntimeError, match=r"Stream: another thread, or the iterable itself, is in next\(\)"):
                 use()
