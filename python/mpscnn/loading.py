@@ -240,7 +240,7 @@ def _onnx_outputs(options: Mapping[str, Any] | None) -> tuple[str, ...] | None:
     outputs: tuple[str, ...] | None = None
     for option, value in (options or {}).items():
         if option != "outputs":
-            raise TypeError(f"{option} is no option of ONNX models: they have outputs.")
+            raise TypeError(f'options: "{option}" is not an option for ONNX models; the only one is "outputs".')
         names = value.split(",") if isinstance(value, str) else value
         if not isinstance(names, Sequence):
             _checks.refuse(value, 'options["outputs"]', "a list of names")

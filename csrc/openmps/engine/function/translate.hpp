@@ -25,8 +25,8 @@ struct Constant {
   unsigned index = 0;
 };
 
-/// What a program says that a function computes, by `#pragma openmps meaning(function)`: an engine may compute that
-/// itself. docs/metal_functions.md has the arguments.
+/// The operation of a function, declared by `#pragma openmps meaning(function)`. An engine may compute it by a kernel
+/// of its own. docs/metal_functions.md has the arguments.
 enum class Meaning : std::uint8_t { none, product, permutation };
 
 struct Kernel {

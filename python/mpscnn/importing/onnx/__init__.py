@@ -66,7 +66,7 @@ def read(
         The file is missing, damaged, inconsistent, or refers to files outside of its folder; an extent is neither in
         the model nor in `input_shapes`.
     ValueError
-        A name in `outputs` is no value of the model.
+        `outputs` has a name that the model does not have.
     UnsupportedOperatorError
         No kernel computes some nodes; all are listed, with reasons.
     MissingPackageError
