@@ -33,14 +33,19 @@ KERNELS = mpscnn.kernels.KERNELS
 EXCEPTIONS = {name: kind for name, kind in PUBLIC.items() if inspect.isclass(kind) and issubclass(kind, BaseException)}
 
 
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gen_docs", ROOT / "tools" / "gen_docs.py")
+def tool(name: str) -> ModuleType:
+    """Return a program of tools/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    return tool("gen_docs")
 
 
 # ----------------------------------------------------------------------------------------------------- generated pages
@@ -63,11 +68,7 @@ def test_counts_of_the_readme_are_up_to_date(generator: ModuleType) -> None:
 def test_speed_is_that_of_the_page() -> None:
     """README.md's tables and the pictures repeat docs/performance.md."""
     pytest.importorskip("matplotlib")
-    spec = importlib.util.spec_from_file_location("gen_speed", ROOT / "tools" / "gen_speed.py")
-    assert spec is not None
-    assert spec.loader is not None
-    speed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(speed)
+    speed = tool("gen_speed")
     present = speed.README.read_text()
     assert speed.readme(present) == present, "python tools/gen_speed.py writes it again"
     stale = re.sub(r"\| ResNet-50 \| 32 \| [\d.]+ ", "| ResNet-50 | 32 | 0.001 ", present)
@@ -87,11 +88,7 @@ def test_speed_is_that_of_the_page() -> None:
 
 def test_rows_of_speed_are_those_of_the_benchmarks() -> None:
     """Output of `python -m bench networks gpu --json` becomes the rows of docs/performance.md."""
-    spec = importlib.util.spec_from_file_location("gen_speed", ROOT / "tools" / "gen_speed.py")
-    assert spec is not None
-    assert spec.loader is not None
-    speed = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(speed)
+    speed = tool("gen_speed")
     times = {"mpscnn": 4, "torch": 12, "onnxruntime": 5, "openvino": 6, "mpscnn, reduced": 2, "openvino, reduced": 3}
     rows = [
         {"name": name, "seconds": time / 300, "ratio": time / 4, "difference": 0.0296} for name, time in times.items()
