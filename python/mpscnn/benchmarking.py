@@ -330,6 +330,7 @@ def compare(
     *,
     absent: Mapping[str, str] | None = None,
     progress: Callable[[float], object] | None = None,
+    tolerance: float = TOLERANCE,
     reduced_tolerance: float = REDUCED_TOLERANCE,
 ) -> Comparison:
     """Compare the results of the contestants, then time them; return a `Comparison`.
@@ -337,8 +338,8 @@ def compare(
     Raises
     ------
     ResultsDifferError
-        Results differ from the first contestant's by more than 1e-3 of their max magnitude, or `reduced_tolerance`
-        (1e-1) if either computes in reduced precision.
+        Results differ from the first contestant's by more than `tolerance` (1e-3) of their max magnitude, or
+        `reduced_tolerance` (1e-1) if either computes in reduced precision.
     """
     players = list(contestants)
     first = players[0]
@@ -347,11 +348,11 @@ def compare(
     for player in players:
         difference = _difference(results[first.name], results[player.name])
         exact = player.precision == first.precision == "float32"
-        tolerance = TOLERANCE if exact else reduced_tolerance
-        if not difference <= tolerance:
+        allowed = tolerance if exact else reduced_tolerance
+        if not difference <= allowed:
             raise ResultsDifferError(
                 f"{case}, batch {batch}: results of {player.name} differ from those of {first.name} by {difference:.1e}"
-                f" of their largest magnitude, which is more than {tolerance:.0e}."
+                f" of their largest magnitude, which is more than {allowed:.0e}."
             )
         differences[player.name] = difference
     samples = rounds(
