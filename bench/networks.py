@@ -47,8 +47,8 @@ SHAPES = {
     "yolo_tiny": (3, 416, 416),
 }
 LARGE = ("unet", "espcn", "style_transfer", "yolo_tiny")
-# Seeded weights amplify rounding: in EfficientNet-B0, PyTorch's float32 differs from float64 by up to 0.003 of the largest
-# result and its autocast by up to 0.5. Wrong kernels differ by more than 1.
+# Seeded weights amplify rounding: in EfficientNet-B0, PyTorch's float32 differs from float64 by up to 0.003 of the
+# largest result, and its autocast by up to 0.5. Wrong kernels differ by more than 1.
 TOLERANCE = 0.01
 REDUCED_TOLERANCE = 0.7
 

@@ -31,9 +31,13 @@ constexpr Implementation<WeightsGradientCall> kWeights[] = {
 const ImplementationNames kWeightsNames(kWeights);
 
 // Of bfloat16, if the problem and the processor allow it. If they decline, the lists above follow.
-constexpr Implementation<DataGradientCall> kReducedData[] = {{"primitive_of_bfloats", data_gradient_primitive}};
+constexpr Implementation<DataGradientCall> kReducedData[] = {
+    {"winograd", data_gradient_winograd},
+    {"primitive_of_bfloats", data_gradient_primitive},
+};
 const ImplementationNames kReducedDataNames(kReducedData);
 constexpr Implementation<WeightsGradientCall> kReducedWeights[] = {
+    {"winograd", weights_gradient_winograd},
     {"products_of_bfloats", weights_gradient_of_bfloats},
     {"primitive_of_bfloats", weights_gradient_primitive},
 };

@@ -16,6 +16,9 @@ const std::string& onednn_version();
 /// Return whether the processor multiplies bfloat16 faster than float32; false if ONEDNN_MAX_CPU_ISA excludes it.
 bool multiplies_bfloat16();
 
+/// Return whether it multiplies tiles of them, with AMX; false if ONEDNN_MAX_CPU_ISA excludes it.
+bool multiplies_tiles();
+
 /// Return whether the processor multiplies 8-bit numbers, with VNNI or AMX; false if ONEDNN_MAX_CPU_ISA excludes it.
 bool multiplies_bytes();
 

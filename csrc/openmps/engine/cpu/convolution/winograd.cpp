@@ -18,6 +18,8 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
+
 namespace openmps::cpu::winograd {
 
 #define MPSCNN_LOOPS "engine/cpu/convolution/winograd_loops.inc"
@@ -53,32 +55,57 @@ const char* declines(const Window& window, i64 groups) {
   return groups != 1 ? "groups" : nullptr;
 }
 
-const char* declines(const ConvWeights& weights, const Window& window, const Tensor& dst) {
-  if (const char* why_not = declines(window, weights.groups)) return why_not;
-  if (is_forced() || (has_avx512() ? with_avx512::pays(dst, weights) : with_avx2::pays(dst, weights))) return nullptr;
-  return "the transforms cost more than they save";
+/// Return whether the processor is one of AMD's Zen 4 (family 25, the only ones of it with AVX-512).
+bool is_zen4() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
+  return ((eax >> 8) & 15) + ((eax >> 20) & 255) == 25;
 }
+
+/// Zen 4 computes vectors of AVX-512 in two halves. So its multiplications take twice as long as others', and the
+/// transforms, which wait for the caches, as long.
+const Costs& costs() {
+  static const Costs result = has_avx512() && is_zen4() ? Costs{12, 10, 4, 4} : Costs{24, 22, 5, 8};
+  return result;
+}
+
+/// How many times as fast direct multiplications are as those of Winograd's convolution, which are of float32; at least
+/// this with AMX.
+constexpr i64 kBfloatSpeed = 2, kAmxSpeed = 8;
+i64 direct_speed(bool of_bfloats) { return !of_bfloats ? 1 : multiplies_tiles() ? kAmxSpeed : kBfloatSpeed; }
+
+constexpr const char* kDoesNotPay = "the transforms cost more than they save";
+
+const char* declines(const ConvWeights& weights, const Window& window, const Tensor& dst, bool of_bfloats) {
+  if (const char* why_not = declines(window, weights.groups)) return why_not;
+  const i64 speed = direct_speed(of_bfloats);
+  const bool pays =
+      has_avx512() ? with_avx512::pays(dst, weights, costs(), speed) : with_avx2::pays(dst, weights, costs(), speed);
+  return pays || is_forced() ? nullptr : kDoesNotPay;
+}
+
+/// Return whether the loops read and write images of this format.
+bool takes(Format format) { return format == Format::float32 || (format == Format::bfloat16 && has_avx512_bfloat16()); }
 
 void convolve(const WinogradCall& call) { has_avx512() ? with_avx512::convolve(call) : with_avx2::convolve(call); }
 
 }  // namespace
 
 const char* conv_winograd(const ConvCall& call) {
-  if (const char* why_not = declines(*call.weights, call.window, call.dst)) return why_not;
-  if (call.reduced_precision) return "products of bfloat16 are faster";
+  if (const char* why_not = declines(*call.weights, call.window, call.dst, call.reduced_precision)) return why_not;
   const std::optional<Activation> neuron = activation_of(*call.neuron);
   const std::optional<Activation> after = call.after ? activation_of(*call.after) : Activation();
   if (call.adds() && (!neuron || !after)) return "a neuron without vectors";
   Scratch src_memory, dst_memory, addend_memory;
   WinogradCall own = {call.src, call.dst, call.window, call.weights, false, bias_of(call)};
-  if (call.src.format != Format::float32) own.src = dense(call.src, Format::float32, src_memory);
-  if (call.dst.format != Format::float32) {
+  if (!takes(call.src.format)) own.src = dense(call.src, Format::float32, src_memory);
+  if (!takes(call.dst.format) || (!neuron && call.dst.format != Format::float32)) {
     ScratchTensor result(call.dst.n, call.dst.h, call.dst.w, call.dst.c);
     own.dst = result.tensor, dst_memory = std::move(result.memory);
   }
   if (call.adds()) {
     own.addend = call.addend;
-    if (call.addend.format != Format::float32) own.addend = dense(call.addend, Format::float32, addend_memory);
+    if (!takes(call.addend.format)) own.addend = dense(call.addend, Format::float32, addend_memory);
     own.after = *after;
   }
   if (neuron) own.neuron = *neuron;
@@ -95,18 +122,20 @@ const char* data_gradient_winograd(const DataGradientCall& call) {
   // Pixel y of the source is read by results y - start - p. That is a convolution of the gradient with the taps in
   // reverse order.
   window.start_h = -window.start_h - 2, window.start_w = -window.start_w - 2;
-  if (const char* why_not = declines(*call.weights, window, call.diff_src)) return why_not;
+  const bool of_bfloats = call.diff_dst.format == Format::bfloat16;
+  if (const char* why_not = declines(*call.weights, window, call.diff_src, of_bfloats)) return why_not;
   convolve({call.diff_dst, call.diff_src, window, call.weights, true});
   return nullptr;
 }
 
 const char* weights_gradient_winograd(const WeightsGradientCall& call) {
   if (const char* why_not = declines(call.window, call.groups)) return why_not;
-  const i64 tiles = Tiles(call.diff_dst).count;
+  const i64 tiles = Tiles(call.diff_dst).count, speed = direct_speed(call.src.format == Format::bfloat16);
   // Errors of fewer tiles are up to 5 times those of the direct sum, and more tiles' at most 4 times.
   if (!is_forced() && tiles < 64) return "few tiles";
-  if (!is_forced() && !(has_avx512() ? with_avx512::pays(call, tiles) : with_avx2::pays(call, tiles)))
-    return "the transforms cost more than they save";
+  const bool pays =
+      has_avx512() ? with_avx512::pays(call, tiles, costs(), speed) : with_avx2::pays(call, tiles, costs(), speed);
+  if (!pays && !is_forced()) return kDoesNotPay;
   has_avx512() ? with_avx512::weights_gradient(call) : with_avx2::weights_gradient(call);
   return nullptr;
 }

@@ -45,7 +45,8 @@ struct Tiles {
   Place at(i64 tile) const { return {tile / columns / rows, tile / columns % rows * kTile, tile % columns * kTile}; }
 };
 
-/// dst = after(neuron(bias + convolution of src) + addend), of float32.
+/// dst = after(neuron(bias + convolution of src) + addend). Images are of float32; with AVX-512, of processors that
+/// round to bfloat16, each may be of bfloat16 instead.
 struct WinogradCall {
   Tensor src, dst;
   Window window;
@@ -54,6 +55,14 @@ struct WinogradCall {
   const float* bias = nullptr;  ///< null: zeros
   Tensor addend = {};           ///< if it has data
   Activation neuron = {}, after = {};
+  bool streams = false;  ///< results are stored past the caches
+};
+
+/// Times in multiplications of the products, as measured.
+struct Costs {
+  i64 source, result;  ///< of the transforms of a tile, for each product and each input or output
+  i64 weights;         ///< of reading weights that exceed the caches of the cores, in tiles per thread
+  i64 gradients;       ///< of the transform of the weights' gradients, in tiles
 };
 
 /// sums[r][lane] = sum over k of a[r][k] * b[k][lane], or += if `adds`. Steps count floats: from one row or k of `a`,

@@ -182,6 +182,10 @@ MPSCNN_AVX512 inline void store(__mmask16 lanes, std::uint16_t* to, __m512 value
   _mm256_mask_storeu_epi16(to, lanes, rounded);
 }
 
+/// Store a whole cache line without reading it first, past the caches. Other threads see it after finish_stores().
+MPSCNN_AVX512 inline void store_past_caches(float* to, __m512 value) { _mm512_stream_ps(to, value); }
+inline void finish_stores() { _mm_sfence(); }
+
 /// The first `count` of eight lanes.
 struct Lanes8 {
   std::int64_t count;

@@ -53,6 +53,11 @@ bool multiplies_bfloat16() {
   return result;
 }
 
+bool multiplies_tiles() {
+  static const bool result = allows(dnnl::cpu_isa::avx512_core_amx);
+  return result;
+}
+
 bool multiplies_bytes() {
   static const bool result = allows(dnnl::cpu_isa::avx512_core_vnni);
   return result;
