@@ -16,8 +16,10 @@ from . import (
     candidates,
     contention,
     core_ai,
+    fully_connected,
     functions,
     gpu,
+    gpu_streams,
     gpu_training,
     gradients,
     graphs,
@@ -44,8 +46,9 @@ SECTIONS = [
     "training",
     "contention",
     "winograd",
+    "fully_connected",
 ]
-GPU_SECTIONS = ["gpu", "gpu_training", "candidates"]
+GPU_SECTIONS = ["gpu", "gpu_training", "gpu_streams", "candidates"]
 SLOW_SECTIONS = ["core_ai"]  # a peer takes seconds for a call: to be asked for, too
 
 
@@ -167,6 +170,14 @@ def _print_winograd(rows: list[dict[str, Any]]) -> None:
     print(aligned(header, lines, right=7))
 
 
+def _print_fully_connected(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for row in rows:
+        before, own = (row["seconds"][name] for name in fully_connected.IMPLEMENTATIONS)
+        lines.append((row["case"], f"{before * 1e6:.0f}", f"{own * 1e6:.0f}", f"{before / own:.1f}"))
+    print(aligned(("fully connected", "oneDNN us", "mpscnn us", "ratio"), lines, right=3))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
@@ -183,7 +194,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
     parser.add_argument("--compile", action="store_true", help="training: torch.compile too")
     parser.add_argument("--batch", type=within(1), metavar="N", help="batch size of training")
-    parser.add_argument("--device", default="cuda:0", help="device of sections of a GPU (default: %(default)s)")
+    parser.add_argument(
+        "--device", default="cuda:0", help="device of sections of a GPU; gpu_streams: or all (default: %(default)s)"
+    )
     parser.add_argument(
         "--layers", action="store_true", help="gpu: the time of each kernel and its share of the roofline"
     )
@@ -259,12 +272,19 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_winograd(results["winograd"])
+    if "fully_connected" in what:
+        results["fully_connected"] = fully_connected.run(options.seconds, options.case)
+        if not options.json:
+            print()
+            _print_fully_connected(results["fully_connected"])
     if "gpu" in what:
         results["gpu"] = gpu.run(
             options.seconds, options.case, options.device, by_layer=options.layers, quiet=options.json
         )
     if "gpu_training" in what:
         results["gpu_training"] = gpu_training.run(options.seconds, options.case, options.device, quiet=options.json)
+    if "gpu_streams" in what:
+        results["gpu_streams"] = gpu_streams.run(options.device, quiet=options.json)
     if "candidates" in what:
         results["candidates"] = candidates.run(options.case, options.device, quiet=options.json)
     if options.json:

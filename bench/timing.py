@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from mpscnn.benchmarking import MIN_ROUNDS, ROUND_SECONDS, interleaved, pause
 
-__all__ = ["Prepared", "interleaved", "interleaved_prepared"]
+__all__ = ["ImplementationProcess", "Prepared", "interleaved", "interleaved_prepared"]
 
 # A function that is not timed, and a timed function of its result.
 Prepared = tuple[Callable[[], Any], Callable[[Any], object]]
@@ -43,3 +48,30 @@ def interleaved_prepared(
             timed(contestants[name], 1)
             samples[name].append(timed(contestants[name], calls[name]))
     return {name: (min if best else statistics.median)(values) for name, values in samples.items()}
+
+
+class ImplementationProcess:
+    """A process that runs a module's serve() with only one implementation (MPSCNN_IMPL)."""
+
+    def __init__(self, module: str, implementation: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", f"from {module} import serve; serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).resolve().parent.parent,
+            env=os.environ | {"MPSCNN_IMPL": implementation},
+        )
+
+    def ask(self, *request: Any) -> Any:
+        """Send a line of JSON, and return the answer, another."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"The process ended with code {self.process.wait()}.")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self.process.communicate()  # ends its input

@@ -9,17 +9,16 @@ the mean square of the differences from PyTorch's float64, relative to the large
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import mpscnn
+
+from .timing import ImplementationProcess
 
 ROUNDS = 5
 # Images, height, width, inputs, outputs
@@ -106,34 +105,10 @@ def serve() -> None:
         print(json.dumps([min(times), *found]), flush=True)
 
 
-class _Process:
-    def __init__(self, implementation: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from bench.winograd import serve; serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).resolve().parent.parent,
-            env=os.environ | {"MPSCNN_IMPL": implementation},
-        )
-
-    def ask(self, *request: Any) -> list[float]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"The process ended with code {self.process.wait()}.")
-        return list(json.loads(answer))
-
-    def close(self) -> None:
-        self.process.communicate()  # ends its input
-
-
 def run(seconds: float = 1.0, case: str = "", shapes: list[tuple[int, ...]] | None = None) -> list[dict[str, Any]]:
     """Return a dict per shape: `seconds`, `max_error` and `rms_error` by implementation."""
     rows = []
-    processes = {name: _Process(name) for name in ("primitive", "winograd")}
+    processes = {name: ImplementationProcess(__name__, name) for name in ("primitive", "winograd")}
     try:
         for shape in shapes or SHAPES:
             for kind in KINDS:

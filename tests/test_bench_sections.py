@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sections of the bench that time the engine's own choices: fully connected layers, and streams on several devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import mpscnn
+from support import ENGINE, PROCESSOR, only_openmps
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = [only_openmps("the bench compares implementations of openmps")]
+
+
+@pytest.mark.skipif(ENGINE not in ("", "cpu"), reason="the implementations are the CPU engine's")
+@pytest.mark.skipif("avx2" not in PROCESSOR, reason="the processor has no AVX2")
+def test_fully_connected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, fully_connected
+
+    assert __main__.main(["fully_connected", "--seconds", "0.01", "--case", "96 x 4", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["fully_connected"]
+    assert row["case"] == "96 x 4"
+    assert set(row["seconds"]) == set(fully_connected.IMPLEMENTATIONS)
+    assert all(1e-6 < seconds < 1 for seconds in row["seconds"].values())
+
+
+def test_streams(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each case has a rate per device, alone and together."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, gpu_streams
+
+    name = mpscnn.Device().name
+    monkeypatch.setattr(gpu_streams, "_module", lambda _: torch.nn.Conv2d(3, 4, 3, stride=32).eval())
+    monkeypatch.setattr(gpu_streams, "device_names", lambda given: [name, name] if given == "all" else [given])
+    for constant, value in (("BATCH", 2), ("BATCHES", 16), ("ROUNDS", 1)):
+        monkeypatch.setattr(gpu_streams, constant, value)
+    assert __main__.main(["gpu_streams", "--device", "all", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)["gpu_streams"]
+    assert result["gpus"] == [name, name]
+    cases = [row["case"] for row in result["rows"]]
+    assert len(cases) == len(set(cases)) == 2 * (1 + 2 * len(gpu_streams.IN_FLIGHT))
+    assert sum(case.endswith(", together") for case in cases) == len(cases) // 2
+    assert all(len(row["images_per_second"]) == 2 and min(row["images_per_second"]) > 1 for row in result["rows"])
+    assert __main__.main(["gpu_streams", "--device", name]) == 0
+    assert "N, C, H, W, 4 in flight" in capsys.readouterr().out
