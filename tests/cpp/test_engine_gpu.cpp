@@ -38,6 +38,7 @@ struct Faults {
   std::size_t left = std::size_t{1} << 40;  ///< bytes that can be allocated
   std::map<Address, std::size_t> blocks;
   std::atomic<int> launch = 0, launch_graph = 0, instantiate = 0, update = 0, end_capture = 0;  ///< status codes
+  std::atomic<int> query = kNotReady;                                                           ///< of streams
   std::atomic<int> launches = 0, graphs = 0, waits = 0;                                         ///< calls
 };
 Faults& faults() {
@@ -83,6 +84,7 @@ const Driver& failing_driver() {
       });
     };
     made.wait_for_event = [](Stream, Event, unsigned) -> int { return ++faults().waits, kSuccess; };
+    made.query_stream = [](Stream) -> int { return faults().query; };
     made.launch_graph = [](GraphExec executable, Stream stream) -> int {
       ++faults().graphs;
       return or_status(faults().launch_graph, [&] { return host_driver().launch_graph(executable, stream); });
@@ -319,6 +321,10 @@ void lists_with_other_addresses_share_a_graph() {
   for (int run = 0; run < 5; ++run) report(run_another(20) == 0, "a short list becomes a graph");
   for (int run = 0; run < 4; ++run) report(run_another(50) == (run < 3 ? 0 : 1), "run %d of another structure", run);
   report(run_another(40) == 1, "the graph of the first structure is gone");
+  faults().query = kSuccess;
+  report(run_another(40) == 0, "a list is recorded though its stream is idle");
+  faults().query = kNotReady;
+  report(run_another(40) == 1, "the graph of a stream that was idle is gone");
   faults().update = kInvalidValue;
   report(run_another(40) == 0, "a graph that cannot be changed is launched");
   faults().update = 0;

@@ -202,12 +202,13 @@ class CudaEngine final : public Engine {
     const EndOfList end(work);
     const LoadsOfList loads = prepare_loads(steps, work);
     if (!has_graphs || traces_steps()) return Engine::start(steps, stream);
+    const bool is_idle = work.is_idle();  // before it waits for uploads
     work.join_uploads();
     auto run = std::make_unique<StreamRun>(work);
     if (std::unique_ptr<Steps::Kept>* const kept = steps.kept())
       start_kept(steps, *kept, work);
     else
-      start_once(steps, work, loads);
+      start_once(steps, work, loads, is_idle);
     run->end();
     return run;
   }
@@ -343,7 +344,7 @@ class CudaEngine final : public Engine {
     return result;
   }
 
-  void start_once(Steps& steps, Work& work, LoadsOfList loads) {
+  void start_once(Steps& steps, Work& work, LoadsOfList loads, bool is_idle) {
     cuda::Graphs& graphs = work.graphs();
     cuda::Fingerprint fingerprint(loads != LoadsOfList::none);
     bool can_record = loads != LoadsOfList::elsewhere;
@@ -366,7 +367,9 @@ class CudaEngine final : public Engine {
         graph->launch(work);
         return graphs.add(fingerprint, std::move(graph));
       }
-      if (can_record && steps.size() >= kMinRerun && graphs.rerun(fingerprint, [&] { return solve_all(steps, work); }))
+      // A stream without work computes while the rest is enqueued, but not while it is recorded.
+      if (can_record && steps.size() >= kMinRerun &&
+          graphs.rerun(fingerprint, is_idle, [&] { return solve_all(steps, work); }))
         return;
     }
     run_steps(steps);

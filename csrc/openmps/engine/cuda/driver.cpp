@@ -36,6 +36,13 @@ Opened open() {
   find_any(d.update_executable, "cuGraphExecUpdate_v2");
   find_any(d.set_kernel_params, "cuGraphExecKernelNodeSetParams");
   find_any(d.launch_with, "cuLaunchKernelEx");
+  find_any(d.get_node_kind, "cuGraphNodeGetType");
+  find_any(d.get_fill_params, "cuGraphMemsetNodeGetParams");
+  find_any(d.get_nodes_before, "cuGraphNodeGetDependencies");
+  find_any(d.get_nodes_after, "cuGraphNodeGetDependentNodes");
+  find_any(d.add_kernel_node, "cuGraphAddKernelNode");
+  find_any(d.add_edges, "cuGraphAddDependencies");
+  find_any(d.destroy_node, "cuGraphDestroyNode");
   find(d.init, "cuInit");
   find(d.get_version, "cuDriverGetVersion");
   find(d.get_error_name, "cuGetErrorName");
@@ -60,6 +67,7 @@ Opened open() {
   find(d.create_stream, "cuStreamCreate");
   find(d.destroy_stream, "cuStreamDestroy_v2");
   find(d.synchronize_stream, "cuStreamSynchronize");
+  find(d.query_stream, "cuStreamQuery");
   find(d.wait_for_event, "cuStreamWaitEvent");
   find(d.create_event, "cuEventCreate");
   find(d.destroy_event, "cuEventDestroy_v2");

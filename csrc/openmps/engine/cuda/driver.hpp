@@ -31,6 +31,14 @@ struct KernelNodeParams {
   void** extra;
 };
 
+/// CUDA_MEMSET_NODE_PARAMS_v1.
+struct FillNodeParams {
+  Address to;
+  std::size_t pitch;
+  unsigned value, element_bytes;
+  std::size_t width, height;
+};
+
 /// CUlaunchAttribute, with the one kind of value that is used.
 struct LaunchAttribute {
   int id;
@@ -83,6 +91,7 @@ constexpr unsigned kNonBlockingStream = 1;             ///< CU_STREAM_NON_BLOCKI
 constexpr unsigned kTimingEvent = 0, kPlainEvent = 2;  ///< CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING
 constexpr int kRelaxedCapture = 2;                     ///< CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr int kOverlap = 6;                            ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+constexpr int kFillNode = 2;                           ///< CU_GRAPH_NODE_TYPE_MEMSET
 constexpr int kActiveCapture = 1;                      ///< CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 struct Driver {
@@ -144,9 +153,20 @@ struct Driver {
   int (*set_kernel_params)(GraphExec executable, GraphNode node, const KernelNodeParams* params);
   int (*destroy_graph)(Graph graph);
   int (*destroy_executable)(GraphExec executable);
-  int (*get_nodes)(Graph graph, void** nodes, std::size_t* count);
+  int (*get_nodes)(Graph graph, GraphNode* nodes, std::size_t* count);
 
   bool is_host;  ///< computes on the host: kernels are host functions
+
+  int (*query_stream)(Stream stream);  ///< kSuccess: its work is done
+  // Null in old drivers, and on the host.
+  int (*get_node_kind)(GraphNode node, int* kind);
+  int (*get_fill_params)(GraphNode node, FillNodeParams* params);
+  int (*get_nodes_before)(GraphNode node, GraphNode* nodes, std::size_t* count);
+  int (*get_nodes_after)(GraphNode node, GraphNode* nodes, std::size_t* count);
+  int (*add_kernel_node)(GraphNode* node, Graph graph, const GraphNode* before, std::size_t count,
+                         const KernelNodeParams* params);
+  int (*add_edges)(Graph graph, const GraphNode* from, const GraphNode* to, std::size_t count);
+  int (*destroy_node)(GraphNode node);
 
   /// Throw std::bad_alloc when memory runs out, and EngineError with the call and the driver's words for other
   /// failures.

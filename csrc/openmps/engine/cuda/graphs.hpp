@@ -88,8 +88,8 @@ class Graphs {
   bool should_record(const Fingerprint& fingerprint);
   void add(const Fingerprint& fingerprint, std::unique_ptr<ListGraph> graph);
   /// Record a list into the graph of its structure and launch it, from the 4th list of that structure on that has no
-  /// graph of its own. Return false if it still has to run.
-  bool rerun(const Fingerprint& fingerprint, const std::function<bool()>& body);
+  /// graph of its own, unless the stream `is_idle` and the graph exists. Return false if it still has to run.
+  bool rerun(const Fingerprint& fingerprint, bool is_idle, const std::function<bool()>& body);
   std::size_t count() const { return graphs_.size(); }
 
  private:

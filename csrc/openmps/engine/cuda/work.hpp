@@ -143,6 +143,7 @@ class Work {
   void join_uploads();
   /// Wait until the stream is empty.
   void synchronize();
+  bool is_idle() { return gpu_.current().query_stream(stream_) == kSuccess; }
 
  private:
   /// `varying_bytes`: size of arguments that may change; 0: they may not.

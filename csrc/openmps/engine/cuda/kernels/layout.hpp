@@ -12,6 +12,11 @@ namespace openmps::cuda::layout {
 
 inline constexpr const char* kFile = "engine/cuda/kernels/layout.hpp";
 
+struct ZeroWordsArgs {
+  Pointer<std::uint32_t> to;
+};
+MPSCNN_VALUE_KERNEL(zero_words, ZeroWordsArgs) { args.to[index] = 0; }
+
 struct PadChannelsArgs {
   View src, dst;  ///< dst has more channels, and any format
 };
