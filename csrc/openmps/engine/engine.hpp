@@ -125,6 +125,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Return whether the runs of such a list may have different operands: what the engine keeps holds no addresses, and
   /// start() returns when the list has run.
   virtual bool moves_operands() const { return false; }
+  /// Return the bytes from which on results are computed again for late readers, if the largest one has that many.
+  virtual std::size_t min_recomputed(std::size_t /*largest*/) const { return 0; }
 };
 
 /// Return the engine of that name: "cpu", "null", "split", "cuda:0", ...; null if there is none. Each is made once per

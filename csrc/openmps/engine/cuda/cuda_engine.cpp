@@ -173,6 +173,8 @@ class CudaEngine final : public Engine {
   bool sums_pixels() const override { return true; }
   bool adds_in_place() const override { return false; }  // cuDNN and cuBLASLt may read the addend late
   bool recomputes() const override { return true; }      // a training step keeps its images until the gradients
+  /// Small ones take little memory.
+  std::size_t min_recomputed(std::size_t largest) const override { return largest / 16 + 1; }
   bool masks_by_results() const override { return true; }
   bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
 

@@ -43,8 +43,14 @@ class Recomputer {
         index_(structure),
         uses_(structure.blocks.size()),
         writes_(structure.blocks.size()) {
+    std::size_t largest = 0;
     for (std::uint32_t at = 0; at < steps.size(); ++at)
-      for (const std::uint32_t command : steps[at].commands) note(command, at);
+      for (const std::uint32_t command : steps[at].commands) {
+        note(command, at);
+        if (const auto operands = repeatable(commands[command].problem))
+          largest = std::max(largest, operands->dst->size());
+      }
+    min_bytes_ = std::max(kMinBytes, engine.min_recomputed(largest));
   }
 
   std::vector<Plan::Step> steps() {
@@ -103,7 +109,7 @@ class Recomputer {
     if (!operands || operands->src == operands->dst) return;
     const std::uint32_t src = index_.of(operands->src), dst = index_.of(operands->dst);
     const auto& block = structure_.blocks[dst];
-    if (!block.is_private || block.memory->size() < kMinBytes || block.memory->storage() != engine_.image_storage())
+    if (!block.is_private || block.memory->size() < min_bytes_ || block.memory->storage() != engine_.image_storage())
       return;
     const auto& uses = uses_[dst];
     if (uses.front() != at || writes_[dst] != std::vector<std::uint32_t>{at}) return;
@@ -128,6 +134,7 @@ class Recomputer {
   const BlockIndex index_;
   std::vector<std::vector<std::uint32_t>> uses_, writes_;  ///< steps, by block, in order
   std::vector<std::uint32_t> host_tasks_;                  ///< steps
+  std::size_t min_bytes_ = 0;                              ///< of a result that is computed again
   std::vector<Again> again_;
 };
 
