@@ -61,6 +61,7 @@ PLACES = ("copy", "pixel_copy", "strided_copy")  # of pointwise.hpp
 ALTERNATIVES = "conv_product conv_windows conv_stem conv_few_inputs conv_few_outputs"
 OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
 OF_GRAPHS = {"zero_words"}  # replaces nodes of a GPU's graphs
+OF_GROUPS = "normalize_pool"  # cpp_engine_groups runs each of its kernels
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation
 
@@ -180,7 +181,7 @@ def test_every_cuda_kernel_has_a_family() -> None:
     with_kernels = {
         path.stem for path in folder.glob("*.hpp") if re.search(r"^MPSCNN(_\w+)?_KERNEL\(", path.read_text(), re.M)
     }
-    assert with_kernels == set(" ".join([*KERNELS.values(), ALTERNATIVES]).split()) | {OF_LIBRARIES}
+    assert with_kernels == set(" ".join([*KERNELS.values(), ALTERNATIVES]).split()) | {OF_LIBRARIES, OF_GROUPS}
     assert KERNELS.keys() == {path.stem for path in SOURCES} - ONLY_CPU
 
 

@@ -127,6 +127,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual bool moves_operands() const { return false; }
   /// Return the bytes from which on results are computed again for late readers, if the largest one has that many.
   virtual std::size_t min_recomputed(std::size_t /*largest*/) const { return 0; }
+  /// Return whether group() may return more than 1 for a command that starts a step.
+  virtual bool may_group(const Problem&) const { return false; }
+  /// Return how many adjacent steps may be solved together. problem(i) is that of step i, or null beyond the last one;
+  /// ends(image, count): whether nothing behind the first `count` steps reads the values that the image has there.
+  virtual std::size_t group(const std::function<const Problem*(std::size_t)>& /*problem*/,
+                            const std::function<bool(const ImageView&, std::size_t)>& /*ends*/) const {
+    return 1;
+  }
 };
 
 /// Return the engine of that name: "cpu", "null", "split", "cuda:0", ...; null if there is none. Each is made once per

@@ -194,6 +194,12 @@ class CudaEngine final : public Engine {
   bool fuses(const MaskedSumProblem&) const override { return true; }
   bool fuses(const MaskedSumMomentsProblem& problem) const override { return cuda::fuses(problem); }
 
+  bool may_group(const Problem& first) const override { return cuda::may_group(first); }
+  std::size_t group(const std::function<const Problem*(std::size_t)>& problem,
+                    const std::function<bool(const ImageView&, std::size_t)>& ends) const override {
+    return cuda::group(problem, ends);
+  }
+
   bool keeps_lists() const override { return true; }
 
   std::unique_ptr<Run> start(Steps& steps, std::shared_ptr<void>& stream) override {
@@ -404,7 +410,12 @@ class CudaEngine final : public Engine {
   void run_steps(Steps& steps) {
     Work& work = gpu_.work();
     const Gathering gathering(work);
-    for (std::size_t i = 0; i < steps.size(); ++i) run_problem(*this, steps.problem(i));
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (try_group(steps, i))
+        i += steps.group(i) - 1;
+      else
+        run_problem(*this, steps.problem(i));
+    }
     work.launch_gathered();
   }
 
@@ -432,10 +443,35 @@ class CudaEngine final : public Engine {
   /// Return false if the engine does not solve one of the problems. With placement_ held.
   bool solve_all(Steps& steps, Work& work) {
     const Gathering gathering(work);
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      if (!try_placed(steps.problem(i))) return false;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      if (try_placed_group(steps, i))
+        i += steps.group(i) - 1;
+      else if (!try_placed(steps.problem(i)))
+        return false;
+    }
     work.launch_gathered();
     return true;
+  }
+
+  /// Solve the steps of a group together, or return false and do nothing.
+  bool try_group(Steps& steps, std::size_t first) {
+    const std::shared_lock placed(placement_);
+    return try_placed_group(steps, first);
+  }
+  bool try_placed_group(Steps& steps, std::size_t first) {
+    const std::size_t count = steps.group(first);
+    if (count == 1) return false;
+    gpu_.current();
+    Work& work = gpu_.work();
+    work.join_uploads();
+    work.launch_gathered();
+    std::vector<Problem> problems(count);
+    for (std::size_t i = count; i-- > 0;) problems[i] = steps.problem(first + i);
+    try {
+      return cuda::solve(problems, work);
+    } catch (const cuda::UnreachableMemory&) {
+      return false;
+    }
   }
 
   /// A graph does not say which of its problems failed: the first one is named.

@@ -2,6 +2,9 @@
 // Problems that the CUDA engine solves; each family has a file of its own.
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "engine/cuda/work.hpp"
 #include "engine/problem/problem.hpp"
 #include "engine/shared/implementations.hpp"
@@ -60,6 +63,14 @@ bool solve(const GridSampleProblem& problem, Work& work);
 bool solve(const ProductProblem& problem, Work& work);
 bool solve(const RandomProblem& problem, Work& work);
 bool solve(const FunctionProblem& problem, Work& work);
+
+/// Solve the problems of a group in one call, or return false and do nothing.
+bool solve(std::span<const Problem> problems, Work& work);
+/// As Engine::may_group() and Engine::group().
+bool may_group(const Problem& first);
+using ProblemOfGroup = std::function<const Problem*(std::size_t)>;
+using EndsOfImages = std::function<bool(const ImageView&, std::size_t)>;
+std::size_t group(const ProblemOfGroup& problem, const EndsOfImages& ends);
 
 /// Return whether the problem may wait for others of its kind (Work::gathered()).
 bool may_gather(const Problem& problem);

@@ -21,6 +21,7 @@
 #include "engine/cuda/kernels/max_pool_gradient.hpp"
 #include "engine/cuda/kernels/normalization.hpp"
 #include "engine/cuda/kernels/normalize_images.hpp"
+#include "engine/cuda/kernels/normalize_pool.hpp"
 #include "engine/cuda/kernels/optimizer.hpp"
 #include "engine/cuda/kernels/pointwise.hpp"
 #include "engine/cuda/kernels/pooling.hpp"

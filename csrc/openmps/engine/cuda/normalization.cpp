@@ -5,13 +5,32 @@
 
 #include "engine/cuda/families.hpp"
 #include "engine/cuda/lanes.hpp"
+#include "engine/cuda/normalization.hpp"
 #include "engine/cuda/normalize_images.hpp"
 #include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
-namespace {
 
 using namespace normalization;
+
+Statistics statistics_of(Work& work, const ChannelValues& mean, const ChannelValues& variance,
+                         const ChannelValues& exact) {
+  return {work.values(mean), work.values(variance), {work.values_address(exact.memory, exact.offset)}};
+}
+
+namespace {
+Pointer<const float> constants_of(Work& work, const ChannelValues& values) {
+  return {work.values_address(values.memory, values.offset)};
+}
+
+}  // namespace
+
+Forward forward_of(Work& work, const Statistics& statistics, const Groups& groups, const ChannelValues& gamma,
+                   const ChannelValues& beta, float epsilon) {
+  return {statistics, groups, constants_of(work, gamma), constants_of(work, beta), epsilon};
+}
+
+namespace {
 
 constexpr const char* kOtherNeuron = "a neuron other than relu";
 
@@ -47,15 +66,6 @@ struct Memories {
   }
   StoredCoefficients coefficients() const { return {{base + mean}, {base + scale}, {base + shift}}; }
 };
-
-Statistics statistics_of(Work& work, const ChannelValues& mean, const ChannelValues& variance,
-                         const ChannelValues& exact) {
-  return {work.values(mean), work.values(variance), {work.values_address(exact.memory, exact.offset)}};
-}
-
-Pointer<const float> constants_of(Work& work, const ChannelValues& values) {
-  return {work.values_address(values.memory, values.offset)};
-}
 
 Activation activation_of(Work& work, const Neuron& neuron) {
   return neuron_is_identity(neuron) ? Activation{} : work.activation(neuron);
@@ -120,11 +130,6 @@ void sum_parts(Work& work, const MomentsArgs& args, i64 blocks, bool by_vectors)
 void sum_parts(Work& work, const GradientPartsArgs& args, i64 blocks, bool by_vectors) {
   work.launch(by_vectors ? sum_gradients_vectors : sum_gradients_values, args, blocks,
               {&args.parts.pixels, &args.parts.src.view});
-}
-
-Forward forward_of(Work& work, const Statistics& statistics, const Groups& groups, const ChannelValues& gamma,
-                   const ChannelValues& beta, float epsilon) {
-  return {statistics, groups, constants_of(work, gamma), constants_of(work, beta), epsilon};
 }
 
 void store_coefficients(Work& work, const Forward& forward, i64 sets, const StoredCoefficients& result) {
@@ -452,6 +457,42 @@ constexpr Implementation<Call<MaskedSumMomentsProblem>> kMaskedSumMoments[] = {
 const ImplementationNames kMaskedSumMomentsNames(kMaskedSumMoments);
 
 }  // namespace
+
+Pointer<Pair> memory_of_sums(Work& work, i64 channels, i64 parts) {
+  return {work.scratch(static_cast<std::size_t>(channels * parts) * sizeof(Pair))};
+}
+
+StoredCoefficients stored_coefficients(Work& work, const Forward& forward) {
+  const Memories memories(work, 1, forward.groups.channels, 0, 1);
+  store_coefficients(work, forward, 1, memories.coefficients());
+  return memories.coefficients();
+}
+
+namespace {
+
+template <class P>
+GradientSumsArgs sums_without_memory(Work& work, const P& p, i64 channels) {
+  return {.forward = forward_of(work, statistics_of(work, p.mean, p.variance, p.exact), {channels, 0}, p.gamma, p.beta,
+                                p.epsilon),
+          .images = 1,
+          .count = 0,
+          .diff_gamma = work.values(p.diff_gamma),
+          .diff_beta = work.values(p.diff_beta),
+          .adds = false};
+}
+
+}  // namespace
+
+GradientSumsArgs gradient_sums_of(Work& work, const BatchMomentsGradientProblem& p) {
+  GradientSumsArgs args = sums_without_memory(work, p, p.diff_dst.c);
+  args.adds = p.adds;
+  return args;
+}
+GradientSumsArgs gradient_sums_of(Work& work, const NormalizeGradientProblem& p) {
+  GradientSumsArgs args = sums_without_memory(work, p, p.diff_src.c);
+  args.count = p.count;
+  return args;
+}
 
 bool solve(const NormalizeProblem& problem, Work& work) {
   return try_first("normalize", kNormalizations, Call<NormalizeProblem>{problem, work});

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "engine/cuda/families.hpp"
-#include "engine/cuda/kernels/max_pool_gradient.hpp"
+#include "engine/cuda/pooling.hpp"
 #include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
@@ -134,22 +134,23 @@ bool set_axis(max_pool_gradient::Axis& axis, i64 start, i64 kernel, i64 stride, 
   return true;
 }
 
-const char* run_max_gradient(const Call<PoolGradientProblem>& call) {
-  const auto& [p, work] = call;
+}  // namespace
+
+const char* max_gradient_args(const PoolGradientProblem& p, Work& work, max_pool_gradient::Args& args) {
   const Window& w = p.window;
   if (p.type != PoolType::max) return "not a max";
   if (w.dilation_h != 1 || w.dilation_w != 1) return "dilation";
   if (w.kernel_h > max_pool_gradient::kMaxTaps || w.kernel_w > max_pool_gradient::kMaxTaps ||
       w.kernel_h * w.kernel_w > max_pool_gradient::kMaxTaps)
     return "many taps";
-  max_pool_gradient::Args args{.diff_dst = work.view(p.diff_dst),
-                               .src = work.view(p.src),
-                               .diff_src = work.view(p.diff_src),
-                               .rows = {},
-                               .columns = {},
-                               .chunks = 1,
-                               .vector_bits = 0,
-                               .counts_zeros = w.edge == Edge::zero};
+  args = {.diff_dst = work.view(p.diff_dst),
+          .src = work.view(p.src),
+          .diff_src = work.view(p.diff_src),
+          .rows = {},
+          .columns = {},
+          .chunks = 1,
+          .vector_bits = 0,
+          .counts_zeros = w.edge == Edge::zero};
   if (const char* why_not = why_no_vectors({&args.diff_dst, &args.src, &args.diff_src})) return why_not;
   max_pool_gradient::Axis &rows = args.rows, &columns = args.columns;
   if (!set_axis(rows, w.start_h, w.kernel_h, w.stride_h, p.src.h, p.diff_dst.h, p.first_h, p.diff_src.h) ||
@@ -163,16 +164,21 @@ const char* run_max_gradient(const Call<PoolGradientProblem>& call) {
     if (!idles(bits)) args.vector_bits = bits;
   args.chunks = static_cast<int>(chunks_of(args.vector_bits));
   // Low tiles find the maxima of more windows twice; high ones leave multiprocessors idle if there are few.
-  const auto blocks = [&] { return p.src.n * args.chunks * rows.tiles * columns.tiles; };
-  while (rows.tile > 2 && blocks() < 2 * work.gpu().processors())
+  while (rows.tile > 2 && args.blocks() < 2 * work.gpu().processors())
     rows.tiles = static_cast<int>(divided_up(rows.cells, --rows.tile));
-  const auto is_square = [&](int kernel, int stride) {
-    return rows.kernel == kernel && columns.kernel == kernel && rows.stride == stride && columns.stride == stride;
-  };
-  const auto& kernel = is_square(3, 2)   ? max_pool_gradient::max_pool_gradient_3x3
-                       : is_square(2, 2) ? max_pool_gradient::max_pool_gradient_2x2
-                                         : max_pool_gradient::max_pool_gradient;
-  work.launch(kernel, args, blocks(), {&args.diff_dst, &args.src, &args.diff_src});
+  return nullptr;
+}
+
+namespace {
+
+const char* run_max_gradient(const Call<PoolGradientProblem>& call) {
+  const auto& [p, work] = call;
+  max_pool_gradient::Args args;
+  if (const char* const reason = max_gradient_args(p, work, args)) return reason;
+  const auto& kernel = args.is_square(3, 2)   ? max_pool_gradient::max_pool_gradient_3x3
+                       : args.is_square(2, 2) ? max_pool_gradient::max_pool_gradient_2x2
+                                              : max_pool_gradient::max_pool_gradient;
+  work.launch(kernel, args, args.blocks(), {&args.diff_dst, &args.src, &args.diff_src});
   return nullptr;
 }
 

@@ -63,13 +63,16 @@ class Placer {
       slot.first = std::min(slot.first, at);
       slot.last = std::max(slot.last, at);
     };
+    std::uint32_t first_of_group = 0, last_of_group = 0;
     for (std::uint32_t at = 0; at < plan_.steps.size(); ++at) {
       const Plan::Step& step = plan_.steps[at];
+      if (at == 0 || at > last_of_group) first_of_group = at, last_of_group = at + step.group - 1;
       for (const std::uint32_t command : step.commands) {
         for (const std::uint32_t block : structure_.uses_of(command)) {
           Slot& slot = slots_[block];
           if (step.is_again && is_result(block, command)) slot.gap_after = slot.last, slot.gap_end = at;
           use(block, at);
+          use(block, first_of_group), use(block, last_of_group);
         }
       }
       for (const std::uint32_t command : step.dequantizations) {

@@ -15,6 +15,7 @@
 #include "engine/plan/arena.hpp"
 #include "engine/plan/execution.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/groups.hpp"
 #include "engine/plan/masks.hpp"
 #include "engine/plan/narrowing.hpp"
 #include "engine/plan/quantization.hpp"
@@ -49,6 +50,7 @@ std::shared_ptr<const Plan> make_plan(const Engine& engine, const std::vector<Co
     for (std::uint32_t i = 0; i < commands.size(); ++i) plan->steps.push_back({{i}});
   }
   add_recomputations(engine, commands, structure, plan->steps);
+  if (fused) group_steps(engine, commands, structure, plan->steps);
   place_blocks(engine, commands, structure, *plan);
   return plan;
 }

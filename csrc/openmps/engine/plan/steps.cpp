@@ -26,19 +26,34 @@ bool traces_steps() {
 Steps::Steps(const std::vector<Command>& commands, const Plan& plan, const Structure& structure)
     : commands_(commands), plan_(plan), narrowed_(plan, structure) {}
 
+namespace {
+
+/// Return the problem of a step: its command's, or `made`, which is set to it.
+const Problem* problem_of(const std::vector<Command>& commands, const Plan::Step& step, Problem& made) {
+  const Problem* problem = &commands[step.commands.front()].problem;
+  const auto replace = [&](Problem by) { problem = &(made = std::move(by)); };
+  if (!step.dequantizations.empty())
+    replace(quantized_problem(commands, step));
+  else if (step.commands.size() > 1)
+    replace(fused_problem(commands, step));
+  if (step.drops_bias_gradient) replace(without_bias_gradient(*problem));
+  if (step.drops_mask) replace(without_mask(*problem));
+  if (step.masking != Plan::Step::kNone) replace(with_mask(*problem, commands[step.masking].problem));
+  return problem;
+}
+
+}  // namespace
+
+Problem planned_problem(const std::vector<Command>& commands, const Plan::Step& step) {
+  Problem made;
+  return *problem_of(commands, step, made);
+}
+
 const Problem& Steps::problem(std::size_t step) {
   current_ = step;
   if (is_repeated_ && step < made_.size() && made_[step]) return *made_[step];
-  const Plan::Step& planned = plan_.steps[step];
-  const Problem* problem = &commands_[planned.commands.front()].problem;
+  const Problem* problem = problem_of(commands_, plan_.steps[step], planned_);
   const auto replace = [&](Problem by) { problem = &(planned_ = std::move(by)); };
-  if (!planned.dequantizations.empty())
-    replace(quantized_problem(commands_, planned));
-  else if (planned.commands.size() > 1)
-    replace(fused_problem(commands_, planned));
-  if (planned.drops_bias_gradient) replace(without_bias_gradient(*problem));
-  if (planned.drops_mask) replace(without_mask(*problem));
-  if (planned.masking != Plan::Step::kNone) replace(with_mask(*problem, commands_[planned.masking].problem));
   if (narrowed_.is_used_by(*problem)) replace(narrowed_.apply_to(*problem));
   if (!is_repeated_ || problem != &planned_) return *problem;
   if (made_.empty()) made_.resize(size());

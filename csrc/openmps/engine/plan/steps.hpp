@@ -21,6 +21,8 @@ class Steps {
   std::size_t size() const { return plan_.steps.size(); }
   /// Return the problem of a step; valid until the next call. A repeated list keeps those that it made.
   const Problem& problem(std::size_t step);
+  /// Return how many steps from this one on the engine may solve together.
+  std::size_t group(std::size_t step) const { return plan_.steps[step].group; }
   /// Return the label of the step's first command.
   const std::string& label(std::size_t step) const { return commands_[plan_.steps[step].commands.front()].label; }
   /// Return the labels of all commands of the step.
@@ -55,6 +57,9 @@ class Steps {
   bool is_repeated_ = false;
   std::unique_ptr<Kept> kept_;
 };
+
+/// Return the problem of a step, with the formats of its commands.
+Problem planned_problem(const std::vector<Command>& commands, const Plan::Step& step);
 
 /// Return whether MPSCNN_TRACE includes the time of each step.
 bool traces_steps();

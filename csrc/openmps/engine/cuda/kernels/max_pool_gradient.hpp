@@ -31,6 +31,11 @@ struct Args {
   int chunks;         ///< tiles of the channels of a pixel
   int vector_bits;    ///< log2 of the vectors of a pixel in a tile
   bool counts_zeros;  ///< out-of-bounds taps are 0; otherwise they are the nearest pixel
+
+  i64 blocks() const { return src.n * chunks * rows.tiles * columns.tiles; }
+  bool is_square(int kernel, int stride) const {
+    return rows.kernel == kernel && columns.kernel == kernel && rows.stride == stride && columns.stride == stride;
+  }
 };
 
 struct TileMemory {
@@ -63,10 +68,19 @@ MPSCNN_HOST_DEVICE std::uint32_t compare_halves(std::uint32_t a, std::uint32_t b
 #endif
 }
 
+/// The source of a pooling that is in memory.
+struct PlainSource {
+  struct Lanes {
+    MPSCNN_HOST_DEVICE Bits<4> operator()(const Bits<4>& values) const { return values; }
+  };
+  MPSCNN_HOST_DEVICE Lanes lanes(i64 /*channel*/) const { return {}; }
+};
+
 /// One window over 16 bytes of channels. kKernel: extents of the window; 0: those of the arguments.
-template <int kKernel>
+template <int kKernel, class Lanes>
 struct Window {
   const Args& args;
+  const Lanes& lanes;           ///< finds values of the pooling's source from those of args.src
   const unsigned char* pixels;  ///< the channels of pixel (0, 0) of the image
   int top, left;
 
@@ -79,7 +93,7 @@ struct Window {
     const int size = format_of(args.src) == Format::float16 ? 2 : 4;
     const int down = row(j) * static_cast<int>(args.src.h_stride),
               right = column(i) * static_cast<int>(args.src.w_stride);
-    return load_constant<4>(pixels + (down + right) * size);
+    return lanes(load_constant<4>(pixels + (down + right) * size));
   }
   /// Return the number of the tap that has the same pixel and is in bounds.
   MPSCNN_HOST_DEVICE std::uint32_t number(int j, int i) const {
@@ -184,11 +198,19 @@ struct WindowGradient {
   }
 };
 
+/// Stores the gradient by the source. A sink takes the gradients of 16 bytes of channels of a pixel.
+struct StoringSink {
+  const View& diff_src;
+
+  MPSCNN_HOST_DEVICE void take(const Place& at, const float (&sums)[kMostLanes]) const {
+    store_lanes<true>(diff_src, at, sums);
+  }
+};
+
 /// kKernel and kStride: those of both axes; with a kernel of 0: those of the arguments.
-template <int kKernel, int kStride>
-MPSCNN_HOST_DEVICE void compute_tile(const Args& args, i64 index, const Block& block) {
-  MPSCNN_SHARED(TileMemory, shared, 1);
-  unsigned char* const all_taps = shared.own(0).taps;
+template <int kKernel, int kStride, class Source, class Sink>
+MPSCNN_HOST_DEVICE void compute_tile(const Args& args, i64 index, const Block& block, unsigned char* all_taps,
+                                     const Source& source, const Sink& sink) {
   const Axis &rows = args.rows, &columns = args.columns;
   constexpr int kOverlap = kKernel > 0 ? (kKernel + kStride - 1) / kStride : 1;
   const int overlap_h = kKernel ? kOverlap : rows.overlap, overlap_w = kKernel ? kOverlap : columns.overlap;
@@ -213,8 +235,10 @@ MPSCNN_HOST_DEVICE void compute_tile(const Args& args, i64 index, const Block& b
     const int x = (item >> args.vector_bits) - y * windows_w;
     const i64 k = channel_of(item);
     if (k >= args.src.c) return;
-    const Window<kKernel> window{args, args.src.data.get() + args.src.offset(tile.n, 0, 0, k) * size,
-                                 rows.start + (top + y) * stride_h, columns.start + (left + x) * stride_w};
+    const auto of_source = source.lanes(k);
+    const Window<kKernel, typename Source::Lanes> window{
+        args, of_source, args.src.data.get() + args.src.offset(tile.n, 0, 0, k) * size,
+        rows.start + (top + y) * stride_h, columns.start + (left + x) * stride_w};
     const bool is_window = has_window(top + y, left + x);
     unsigned char* const to = all_taps + item * lanes;
     if (format_of(args.src) == Format::float16)
@@ -277,13 +301,18 @@ MPSCNN_HOST_DEVICE void compute_tile(const Args& args, i64 index, const Block& b
           }
           for (int l = 0; l < lanes; ++l) sums[l] += of_row[l];
         }
-        store_lanes<true>(args.diff_src, {tile.n, to_y, to_x, k}, sums);
+        sink.take({tile.n, to_y, to_x, k}, sums);
       }
     }
   });
 }
-MPSCNN_BLOCK_KERNEL(max_pool_gradient, Args) { compute_tile<0, 1>(args, index, block); }
-MPSCNN_BLOCK_KERNEL(max_pool_gradient_2x2, Args, 4) { compute_tile<2, 2>(args, index, block); }
-MPSCNN_BLOCK_KERNEL(max_pool_gradient_3x3, Args, 4) { compute_tile<3, 2>(args, index, block); }
+template <int kKernel, int kStride>
+MPSCNN_HOST_DEVICE void store_tile(const Args& args, i64 index, const Block& block) {
+  MPSCNN_SHARED(TileMemory, shared, 1);
+  compute_tile<kKernel, kStride>(args, index, block, shared.own(0).taps, PlainSource{}, StoringSink{args.diff_src});
+}
+MPSCNN_BLOCK_KERNEL(max_pool_gradient, Args) { store_tile<0, 1>(args, index, block); }
+MPSCNN_BLOCK_KERNEL(max_pool_gradient_2x2, Args, 4) { store_tile<2, 2>(args, index, block); }
+MPSCNN_BLOCK_KERNEL(max_pool_gradient_3x3, Args, 4) { store_tile<3, 2>(args, index, block); }
 
 }  // namespace openmps::cuda::max_pool_gradient

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups of problems that kernels solve together, by the first one. group() does not look at addresses, solve() may
+// decline.
+#pragma once
+
+#include "engine/cuda/families.hpp"
+
+namespace openmps::cuda {
+
+// normalize_pool.cpp
+std::size_t group(const NormalizeProblem& first, const ProblemOfGroup& problem, const EndsOfImages& ends);
+bool solve(const NormalizeProblem& first, std::span<const Problem> problems, Work& work);
+
+}  // namespace openmps::cuda

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps that the CUDA engine solves together: each list is run by its plan and by a plan without
+// fusion.
+//
+//   test_engine_groups [seed offset]      prints "N passed, N failed"
+#include <array>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "engine/cuda/driver.hpp"
+#include "engine_test.hpp"
+
+namespace {
+
+struct Extents {
+  i64 n = 2, h = 5, w = 7, c = 64;
+};
+
+const std::shared_ptr<Engine>& cuda() {
+  static const std::shared_ptr<Engine> engine = engine_of("cuda-host");
+  return engine;
+}
+
+ImageView image(const Extents& e, Format format = Format::float16) {
+  ImageView view;
+  view.format = format;
+  view.n = e.n, view.h = e.h, view.w = e.w, view.c = e.c;
+  view.w_stride = e.c, view.h_stride = e.w * e.c, view.n_stride = e.h * e.w * e.c;
+  view.memory = Memory::lazy(cuda(), static_cast<std::size_t>(view.size()) * size_of(format), cuda()->image_storage());
+  return view;
+}
+/// Return an image of multiples of 1/4: many are equal, and their sums are exact.
+ImageView filled(Random& random, const Extents& e, Format format) {
+  const ImageView view = image(e, format);
+  const HostAccess access(view.memory, HostAccess::Mode::write);
+  for (i64 i = 0; i < view.size(); ++i) {
+    const float value = std::floor(random.real(-8, 8)) / 4;
+    if (format == Format::float16)
+      reinterpret_cast<std::uint16_t*>(access.data())[i] = float_to_half(value);
+    else
+      reinterpret_cast<float*>(access.data())[i] = value;
+  }
+  return view;
+}
+ChannelValues channels(Random& random, i64 count, float low, float high) {
+  const auto memory = Memory::lazy(cuda(), static_cast<std::size_t>(count) * sizeof(float), cuda()->buffer_storage());
+  const HostAccess access(memory, HostAccess::Mode::write);
+  for (i64 i = 0; i < count; ++i) reinterpret_cast<float*>(access.data())[i] = random.real(low, high);
+  return {memory, 0};
+}
+ChannelValues constants(i64 count, float value) {
+  Random random(0);
+  return channels(random, count, value, value);
+}
+std::vector<float> floats_of(const ChannelValues& values) {
+  const HostAccess access(values.memory, HostAccess::Mode::read);
+  const auto* const first = reinterpret_cast<const float*>(access.data());
+  return {first, first + values.memory->size() / sizeof(float)};
+}
+std::vector<float> values_of(const ImageView& view) {
+  if (view.format == Format::float32) return floats_of({view.memory, 0});
+  const HostAccess access(view.memory, HostAccess::Mode::read);
+  std::vector<float> values;
+  for (i64 i = 0; i < view.size(); ++i)
+    values.push_back(half_to_float(reinterpret_cast<const std::uint16_t*>(access.data())[i]));
+  return values;
+}
+
+/// What a list leaves, and how many kernels of a name have run.
+struct Found {
+  std::vector<std::vector<float>> results;
+  std::int64_t launches = 0;
+};
+
+Found found_by(const std::vector<Command>& list, bool fused, const char* kernel,
+               const std::function<std::vector<std::vector<float>>()>& results) {
+  Found found;
+  const auto launches = [&] {
+    std::int64_t count = 0;
+    for (const auto& [name, times] : cuda::host_kernel_launches())
+      if (name.starts_with(kernel)) count += times;
+    return count;
+  };
+  const std::int64_t before = launches();
+  const auto plan = make_plan(*cuda(), list, fused);
+  const std::string error = execute(*cuda(), list, plan).sentence;
+  report(error.empty(), "%s: %s", kernel, error.c_str());
+  found.results = results();
+  found.launches = launches() - before;
+  return found;
+}
+
+void compare(const char* what, const Found& one, const Found& other, float relative) {
+  for (std::size_t i = 0; i < one.results.size(); ++i) {
+    float worst = 0, most = 0;
+    for (std::size_t j = 0; j < one.results[i].size(); ++j) {
+      worst = std::fmax(worst, std::fabs(one.results[i][j] - other.results[i][j]));
+      most = std::fmax(most, std::fabs(other.results[i][j]));
+    }
+    report(most > 0 && worst <= relative * most, "%s: result %zu is off by %g of %g", what, i, double{worst},
+           double{most});
+  }
+}
+
+// -------------------------------------------------------------- max pooling of a normalized image, and the gradients
+
+struct Pooled {
+  NormalizeProblem normalize;
+  PoolProblem pool;
+  PoolGradientProblem gradient;
+  BatchMomentsGradientProblem moments;
+  NormalizeGradientProblem last;
+  std::vector<std::shared_ptr<Memory>> held;
+};
+
+void expect_pooled(const char* what, Format format, const std::function<void(Pooled&)>& change, bool has_forward,
+                   bool has_gradients) {
+  constexpr i64 kSide = 68, kResults = 34, kPooledChannels = 72, kImages = 2;  // more than 1 MB
+  const Extents from{kImages, kSide, kSide, kPooledChannels}, to{kImages, kResults, kResults, kPooledChannels};
+  Found found[2];
+  std::int64_t gradients[2] = {};
+  for (const bool fused : {false, true}) {
+    Random random(13);
+    Pooled list;
+    auto& [normalize, pool, gradient, moments, last, held] = list;
+    normalize.src.view = filled(random, from, format), normalize.dst = image(from, format), normalize.neuron.type = NeuronType::relu;
+    normalize.gamma = channels(random, kPooledChannels, -2, 2);
+    normalize.beta = channels(random, kPooledChannels, -1, 1), normalize.epsilon = 1e-3f;
+    normalize.mean = channels(random, kPooledChannels, -1, 1);
+    normalize.variance = channels(random, kPooledChannels, 1, 2);
+    pool.src = normalize.dst, pool.dst = image(to, format);
+    pool.window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .start_h = -1, .start_w = -1};
+    gradient.diff_dst = filled(random, to, format), gradient.src = normalize.dst, gradient.diff_src = image(from, format);
+    gradient.window = pool.window;
+    moments.diff_dst = gradient.diff_src, moments.src = normalize.src, last.diff_dst.view = gradient.diff_src;
+    last.src = normalize.src, last.diff_src = image(from, format), last.count = kImages * kSide * kSide;
+    moments.diff_gamma = channels(random, kPooledChannels, -1, 1);
+    moments.diff_beta = channels(random, kPooledChannels, -1, 1);
+    last.diff_gamma = moments.diff_gamma, last.diff_beta = moments.diff_beta;
+    const auto copy_parameters = [&](auto& p) {
+      p.gamma = normalize.gamma, p.beta = normalize.beta, p.mean = normalize.mean, p.variance = normalize.variance;
+      p.epsilon = normalize.epsilon, p.neuron = normalize.neuron;
+    };
+    copy_parameters(moments), copy_parameters(last);
+    change(list);
+    const ImageView pooled = image(to, format), result = image(from, format);
+    std::vector<Command> commands = {{normalize, "normalize"}, {pool, "pool"}, {CopyProblem{pool.dst, pooled}, "copy"}};
+    for (int i = 0; i < 12; ++i) commands.push_back({CopyProblem{pool.dst, image(to, format)}, "copy"});
+    for (const Command& each :
+         {Command{gradient, "gradient"}, {moments, "moments"}, {last, "last"}, {CopyProblem{last.diff_src, result}, ""}})
+      commands.push_back(each);
+    const std::array sums{moments.diff_gamma, moments.diff_beta};
+    const auto kept = held;
+    list = {};
+    const auto launches = [] { return cuda::host_kernel_launches().at("pooled_gradients_3x3"); };
+    const std::int64_t before = launches();
+    found[fused] = found_by(commands, fused, "pool_normalized", [&] {
+      return std::vector{values_of(pooled), values_of(result), floats_of(sums[0]), floats_of(sums[1])};
+    });
+    gradients[fused] = launches() - before;
+  }
+  report(found[1].launches == (has_forward ? 1 : 0), "%s: %lld launches", what,
+         static_cast<long long>(found[1].launches));
+  report(gradients[1] == (has_gradients ? 1 : 0), "%s: %lld launches of gradients", what,
+         static_cast<long long>(gradients[1]));
+  report(found[0].launches + gradients[0] == 0, "%s: launches without fusion", what);
+  compare(what, found[1], found[0], format == Format::float16 ? 0x1p-9f : 0x1p-20f);
+}
+
+void test_pooled() {
+  const auto nothing = [](Pooled&) {};
+  expect_pooled("float16", Format::float16, nothing, true, true);
+  expect_pooled("float32", Format::float32, nothing, true, true);
+  expect_pooled("sums that are added to", Format::float16, [](Pooled& p) { p.moments.adds = true; }, true, true);
+  expect_pooled("an image that others know", Format::float16,
+                [](Pooled& p) { p.held.push_back(p.normalize.dst.memory); }, false, false);
+  expect_pooled("a gradient that others know", Format::float16,
+                [](Pooled& p) { p.held.push_back(p.gradient.diff_src.memory); }, true, false);
+  expect_pooled("a slope", Format::float16,
+                [](Pooled& p) { p.normalize.neuron.a = p.moments.neuron.a = p.last.neuron.a = 0.25f; }, false, false);
+  expect_pooled("a mean", Format::float16, [](Pooled& p) { p.pool.type = PoolType::average; }, false, true);
+  expect_pooled("another window", Format::float16,
+                [](Pooled& p) { p.pool.window.kernel_h = p.gradient.window.kernel_h = 2; }, false, false);
+  expect_pooled("another epsilon", Format::float16, [](Pooled& p) { p.last.epsilon = 2e-3f; }, true, false);
+}
+
+// ------------------------------------------------------------------------------------------ results for late readers
+
+/// Return how many results are computed again: of a normalization of 32 MB, and of one of some rows of 64 KB.
+std::size_t computed_again(i64 rows) {
+  Random random(15);
+  std::vector<Command> commands, readers;
+  for (const i64 height : {i64{512}, rows}) {
+    const Extents extents{1, height, 512, 64};
+    NormalizeProblem normalize;
+    normalize.src.view = image(extents), normalize.dst = image(extents);
+    normalize.gamma = normalize.variance = constants(extents.c, 1);
+    normalize.beta = normalize.mean = constants(extents.c, 0);
+    commands.push_back({normalize, "normalize"});
+    commands.push_back({CopyProblem{normalize.dst, image(extents)}, "early"});
+    readers.push_back({CopyProblem{normalize.dst, image(extents)}, "late"});
+  }
+  const ImageView from = image({}), to = image({});
+  for (int i = 0; i < 12; ++i) commands.push_back({CopyProblem{from, to}, "between"});
+  commands.insert(commands.end(), readers.begin(), readers.end());
+  // Their sources stay until then.
+  for (const std::size_t i : {std::size_t{0}, std::size_t{2}})
+    commands.push_back({CopyProblem{std::get<NormalizeProblem>(commands[i].problem).src.view, to}, "source"});
+  readers.clear();
+  std::size_t count = 0;
+  for (const auto& step : make_plan(*cuda(), commands, true)->steps) count += step.is_again ? 1 : 0;
+  return count;
+}
+
+void test_late_readers() {
+  report(computed_again(32) == 1, "a result of 1/16 of the largest one is computed again");
+  report(computed_again(64) == 2, "a result of 1/8 of the largest one is kept");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return run_tests(argc, argv, {test_pooled, test_late_readers}); }
