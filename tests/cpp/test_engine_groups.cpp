@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that the CUDA engine solves together: each list is run by its plan and by a plan without
+// Packed masks, and steps that the CUDA engine solves together: each list is run by its plan and by a plan without
 // fusion.
 //
 //   test_engine_groups [seed offset]      prints "N passed, N failed"
@@ -71,6 +71,7 @@ std::vector<float> values_of(const ImageView& view) {
 struct Found {
   std::vector<std::vector<float>> results;
   std::int64_t launches = 0;
+  bool has_packed_mask = false;
 };
 
 Found found_by(const std::vector<Command>& list, bool fused, const char* kernel,
@@ -84,6 +85,7 @@ Found found_by(const std::vector<Command>& list, bool fused, const char* kernel,
   };
   const std::int64_t before = launches();
   const auto plan = make_plan(*cuda(), list, fused);
+  for (const auto& step : plan->steps) found.has_packed_mask = found.has_packed_mask || step.has_packed_mask;
   const std::string error = execute(*cuda(), list, plan).sentence;
   report(error.empty(), "%s: %s", kernel, error.c_str());
   found.results = results();
@@ -100,6 +102,131 @@ void compare(const char* what, const Found& one, const Found& other, float relat
     }
     report(most > 0 && worst <= relative * most, "%s: result %zu is off by %g of %g", what, i, double{worst},
            double{most});
+  }
+}
+
+// --------------------------------------------------------------- masks of normalizations with sums, for their gradients
+
+struct Masked {
+  NormalizeProblem normalize;
+  BinaryProblem forward, sum;
+  BinaryGradientProblem masked;
+  BatchMomentsGradientProblem moments;
+  std::vector<Command> between;
+  std::vector<std::shared_ptr<Memory>> held;
+};
+
+void expect_masked(const char* what, const Extents& extents, Format format, const std::function<void(Masked&)>& change,
+                   bool is_packed) {
+  Found found[2];
+  for (const bool fused : {false, true}) {
+    Random random(12);
+    Masked list;
+    auto& [normalize, forward, sum, masked, moments, between, held] = list;
+    normalize.src.view = filled(random, extents, format), normalize.dst = image(extents, format);
+    // Sums that no format rounds, so that a mask does not depend on it.
+    normalize.gamma = constants(extents.c, 1), normalize.beta = constants(extents.c, 0);
+    normalize.mean = constants(extents.c, 0), normalize.variance = constants(extents.c, 1);
+    forward.src0.view = normalize.dst, forward.src1.view = filled(random, extents, format);
+    forward.dst = image(extents, format);
+    forward.function.min = 0, forward.function.max = std::numeric_limits<float>::infinity();
+    forward.mask = image(extents, Format::unorm8);
+    sum.src0.view = filled(random, extents, format), sum.src1.view = filled(random, extents, format);
+    sum.dst = image(extents, format);
+    masked.diff_dst.view = sum.dst, masked.mask.view = forward.mask, masked.diff_src = image(extents, format);
+    masked.scale = 0.5f;
+    moments.diff_dst = masked.diff_src, moments.src = normalize.src, moments.epsilon = 1e-3f;
+    moments.gamma = normalize.gamma, moments.beta = normalize.beta;
+    moments.mean = channels(random, extents.c, -1, 1), moments.variance = channels(random, extents.c, 1, 2);
+    moments.diff_gamma = channels(random, extents.c, -1, 1), moments.diff_beta = channels(random, extents.c, -1, 1);
+    change(list);
+    const ImageView result = image(extents, format);
+    const std::array values{moments.diff_gamma, moments.diff_beta};
+    std::vector<Command> commands = {{normalize, "normalize"}, {forward, "forward"}};
+    commands.insert(commands.end(), between.begin(), between.end());
+    for (const Command& each : {Command{sum, "sum"}, {masked, "masked"}, {moments, "moments"}}) commands.push_back(each);
+    // Memory that the test knows may be a view of the same bytes as another one.
+    commands.push_back({CopyProblem{masked.diff_src, result}, "copy"});
+    const auto kept = held;
+    list = {};  // only the list of commands refers to the images
+    found[fused] = found_by(commands, fused, "sum_masked_gradients", [&] {
+      std::vector<std::vector<float>> results{values_of(result)};
+      for (const ChannelValues& each : values) results.push_back(floats_of(each));
+      return results;
+    });
+  }
+  report(found[1].has_packed_mask == is_packed, "%s: the mask is %s", what, found[1].has_packed_mask ? "packed" : "not");
+  report(!found[0].has_packed_mask, "%s: a packed mask without fusion", what);
+  compare(what, found[1], found[0], format == Format::float16 ? 0x1p-10f : 0x1p-20f);
+}
+
+void test_masks() {
+  const auto nothing = [](Masked&) {};
+  for (const Format format : {Format::float16, Format::float32}) {
+    expect_masked("64 channels", {2, 5, 7, 64}, format, nothing, true);
+    expect_masked("256 channels", {3, 9, 11, 256}, format, nothing, true);
+    expect_masked("192 channels", {1, 31, 29, 192}, format, nothing, true);
+  }
+  expect_masked("32 channels", {2, 5, 7, 32}, Format::float16, nothing, false);
+  expect_masked("32 channels of float32", {2, 5, 7, 32}, Format::float32, nothing, true);
+  expect_masked("16 channels of float32", {2, 5, 7, 16}, Format::float32, nothing, false);
+  expect_masked("sums that are added to", {2, 5, 7, 64}, Format::float16, [](Masked& m) { m.moments.adds = true; },
+                true);
+  expect_masked("a mask that others know", {2, 5, 7, 64}, Format::float16,
+                [](Masked& m) { m.held.push_back(m.forward.mask.memory); }, false);
+  expect_masked("a reader without sums", {2, 5, 7, 64}, Format::float16,
+                [](Masked& m) { m.moments.diff_dst = m.sum.src0.view; }, false);
+  expect_masked("a mask without a normalization", {2, 5, 7, 64}, Format::float16,
+                [](Masked& m) { m.forward.src0.view = m.sum.src0.view; }, false);
+}
+
+/// The CPU engine takes packed masks from other engines.
+void test_masks_on_the_processor() {
+  for (const Format format : {Format::float16, Format::float32}) {
+    Random random(14);
+    const Extents extents{2, 5, 7, 64};
+    const auto on_host = [&](const ImageView& view) {
+      ImageView copy = view;
+      copy.memory = Memory::lazy(engine_of("cpu"), view.memory->size(), Storage::host);
+      const HostAccess access(view.memory, HostAccess::Mode::read);
+      std::memcpy(copy.memory->data(), access.data(), view.memory->size());
+      return copy;
+    };
+    NormalizeAddProblem add;
+    add.src.view = filled(random, extents, format), add.addend.view = filled(random, extents, format);
+    add.dst = image(extents, format), add.min = 0;
+    add.gamma = constants(extents.c, 1), add.beta = constants(extents.c, 0);
+    add.mean = constants(extents.c, 0), add.variance = constants(extents.c, 1);
+    add.mask = image({2, 5, 7, format == Format::float16 ? 8 : 16}, Format::unorm8);
+    MaskedSumMomentsProblem sum;
+    sum.src0.view = filled(random, extents, format), sum.src1.view = filled(random, extents, format);
+    sum.mask.view = add.mask, sum.dst = image(extents, format), sum.src = add.src;
+    sum.gamma = add.gamma, sum.beta = add.beta, sum.mean = add.mean, sum.variance = add.variance;
+    sum.diff_gamma = constants(extents.c, 0), sum.diff_beta = constants(extents.c, 0);
+    NormalizeAddProblem own_add = add;
+    MaskedSumMomentsProblem own_sum = sum;
+    for (ImageView* const view : {&own_add.src.view, &own_add.addend.view, &own_add.dst, &own_add.mask,
+                                  &own_sum.src0.view, &own_sum.src1.view, &own_sum.dst, &own_sum.src.view})
+      *view = on_host(*view);
+    own_sum.mask.view = own_add.mask;
+    const auto own = [&](ChannelValues& values) {
+      const auto memory = Memory::lazy(engine_of("cpu"), values.memory->size(), Storage::host);
+      const HostAccess access(values.memory, HostAccess::Mode::read);
+      std::memcpy(memory->data(), access.data(), values.memory->size());
+      values.memory = memory;
+    };
+    for (ChannelValues* const each : {&own_add.gamma, &own_add.beta, &own_add.mean, &own_add.variance, &own_sum.gamma,
+                                      &own_sum.beta, &own_sum.mean, &own_sum.variance, &own_sum.diff_gamma,
+                                      &own_sum.diff_beta})
+      own(*each);
+    for (const auto& problem : {Problem(add), Problem(sum)}) cuda()->try_run(problem);
+    for (const auto& problem : {Problem(own_add), Problem(own_sum)}) cpu_engine().try_run(problem);
+    const auto bytes_of = [](const ImageView& view) {
+      const HostAccess access(view.memory, HostAccess::Mode::read);
+      return std::vector(access.data(), access.data() + view.size());
+    };
+    report(bytes_of(add.mask) == bytes_of(own_add.mask), "the masks of two engines differ");
+    report(values_of(sum.dst) == values_of(own_sum.dst), "the sums of two engines differ");
   }
 }
 
@@ -220,4 +347,4 @@ void test_late_readers() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_pooled, test_late_readers}); }
+int main(int argc, char** argv) { return run_tests(argc, argv, {test_masks, test_masks_on_the_processor, test_pooled, test_late_readers}); }

@@ -127,6 +127,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual bool moves_operands() const { return false; }
   /// Return the bytes from which on results are computed again for late readers, if the largest one has that many.
   virtual std::size_t min_recomputed(std::size_t /*largest*/) const { return 0; }
+  /// Return whether masks between normalizations with sums and the gradients of these may have a bit per value.
+  virtual bool packs_masks() const { return false; }
   /// Return whether group() may return more than 1 for a command that starts a step.
   virtual bool may_group(const Problem&) const { return false; }
   /// Return how many adjacent steps may be solved together. problem(i) is that of step i, or null beyond the last one;

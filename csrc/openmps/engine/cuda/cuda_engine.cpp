@@ -176,6 +176,7 @@ class CudaEngine final : public Engine {
   /// Small ones take little memory.
   std::size_t min_recomputed(std::size_t largest) const override { return largest / 16 + 1; }
   bool masks_by_results() const override { return true; }
+  bool packs_masks() const override { return true; }
   bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
 
   /// Activations and sums after convolutions, if they have the result's format; pooling after some first layers.

@@ -389,6 +389,12 @@ bool has_vectors(const ImageView& dst) {
   return dst.c % (dst.format == Format::float16 ? 8 : 4) == 0 && dst.is_dense();
 }
 
+/// Return whether a dense mask has a bit for each value of the result, in bytes.
+bool is_packed(const ImageView& mask, const ImageView& dst) {
+  return mask.format == Format::unorm8 && mask.is_dense() && mask.n == dst.n && mask.h == dst.h && mask.w == dst.w &&
+         mask.c != dst.c && mask.c * (dst.format == Format::float16 ? 8 : 4) == dst.c;
+}
+
 NormalizeAddArgs arguments_of(const NormalizeAddProblem& p, Work& work) {
   return {.src = work.source(p.src),
           .addend = work.source(p.addend),
@@ -407,7 +413,7 @@ const char* run_normalize_add_rows(const Call<NormalizeAddProblem>& call) {
   NormalizeAddArgs args = arguments_of(p, work);
   View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
   if (const char* why_not = why_no_vectors({&src, &addend, &dst})) return why_not;
-  if (args.mask.data.address % 8 != 0) return "the mask is not aligned";
+  if (args.mask.data.address % 8 != 0 && !is_packed(p.mask, p.dst)) return "the mask is not aligned";
   for (View* const view : {&src, &addend, &dst, &args.mask}) *view = flattened(*view, true);
   const i64 blocks = divide_row(work, dst, args.division);
   // The mask's format is known: the kernel is compiled for that of the other images.
@@ -417,7 +423,9 @@ const char* run_normalize_add_rows(const Call<NormalizeAddProblem>& call) {
 const char* run_normalize_add(const Call<NormalizeAddProblem>& call) {
   const auto& [p, work] = call;
   const NormalizeAddArgs args = arguments_of(p, work);
-  work.launch(normalize_add, args, args.dst.size(), {&args.src.view, &args.addend.view, &args.dst, &args.mask});
+  const bool has_bits = p.mask.memory && is_packed(p.mask, p.dst);
+  work.launch(normalize_add, args, has_bits ? args.mask.size() : args.dst.size(),
+              {&args.src.view, &args.addend.view, &args.dst, &args.mask});
   return nullptr;
 }
 constexpr Implementation<Call<NormalizeAddProblem>> kNormalizeAdds[] = {
@@ -436,7 +444,7 @@ const char* run_masked_sum_moments_rows(const Call<MaskedSumMomentsProblem>& cal
   parts.pixels = work.view(p.dst), parts.src.view = work.view(p.src.view);
   View &dst = parts.pixels, &src = parts.src.view;
   if (const char* why_not = why_no_vectors({&args.src0, &args.src1, &dst, &src})) return why_not;
-  if (args.mask.data.address % 16 != 0) return "the mask is not aligned";
+  if (args.mask.data.address % 16 != 0 && !is_packed(p.mask.view, p.dst)) return "the mask is not aligned";
   for (View* const view : {&args.src0, &args.src1, &args.mask, &dst, &src}) *view = flattened(*view, true);
   const i64 blocks = divide(work, parts, 1, true, true);
   const Memories memories(work, 1, dst.c, 0, parts.parts);
@@ -520,7 +528,8 @@ bool fuses(const MaskedSumMomentsProblem& p) {
   for (const Operand* const each : {&p.src0, &p.src1, &p.src})
     if (!is_like_dense(*each, p.dst)) return false;
   const Format mask = p.mask.view.format;
-  return !p.mask.view.memory || ((mask == Format::unorm8 || mask == p.dst.format) && has_same_places(p.mask, p.dst));
+  return !p.mask.view.memory || is_packed(p.mask.view, p.dst) ||
+         ((mask == Format::unorm8 || mask == p.dst.format) && has_same_places(p.mask, p.dst));
 }
 bool solve(const MaskedSumMomentsProblem& problem, Work& work) {
   return try_first("masked_sum_moments", kMaskedSumMoments, Call<MaskedSumMomentsProblem>{problem, work});

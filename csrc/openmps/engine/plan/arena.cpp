@@ -6,6 +6,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/masks.hpp"
 #include "engine/plan/quantization.hpp"
 #include "engine/problem/problem.hpp"
 
@@ -56,6 +57,7 @@ class Placer {
  private:
   void find_times() {
     std::vector<bool> is_dropped(slots_.size()), is_written(commands_.size());
+    values_of_byte_.assign(slots_.size(), 1);
     for (const Plan::Step& step : plan_.steps)
       for (const std::uint32_t command : step.commands) is_written[command] = true;
     const auto use = [&](std::uint32_t block, std::uint32_t at) {
@@ -80,6 +82,9 @@ class Placer {
         if (!is_written[command]) is_dropped[block_of(values_of(commands_[command]))] = true;
       }
       if (step.drops_mask) is_dropped[block_of(sum_of(step.commands.back()).mask)] = true;
+      if (step.has_packed_mask)
+        if (const auto* const sum = std::get_if<BinaryProblem>(&commands_[step.commands.back()].problem))
+          values_of_byte_[block_of(sum->mask)] = static_cast<std::size_t>(values_of_mask_byte(sum->dst.format));
       if (step.masking != Plan::Step::kNone) use(block_of(sum_of(step.masking).dst), at);
     }
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
@@ -92,7 +97,7 @@ class Placer {
 
   bool is_narrowed(std::uint32_t block) const { return std::ranges::binary_search(plan_.narrowed, block); }
   std::size_t size_of(std::uint32_t block) const {
-    return structure_.blocks[block].memory->size() / (is_narrowed(block) ? 2 : 1);
+    return structure_.blocks[block].memory->size() / (is_narrowed(block) ? 2 : values_of_byte_[block]);
   }
   std::uint32_t block_of(const ImageView& view) const { return index_.of(view.memory.get()); }
   const BinaryProblem& sum_of(std::uint32_t command) const {
@@ -152,6 +157,7 @@ class Placer {
   const BlockIndex index_;
   Plan& plan_;
   std::vector<Slot> slots_;
+  std::vector<std::size_t> values_of_byte_;  ///< of blocks with packed masks
   std::vector<std::uint32_t> slot_of_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/plan/masks.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 
@@ -54,6 +55,8 @@ ImageView* mask_of(P& problem) {
 
 }  // namespace
 
+std::int64_t values_of_mask_byte(Format format) { return format == Format::float16 ? 8 : 4; }
+
 void drop_masks(const Engine& engine, const std::vector<Command>& commands, const Structure& structure,
                 std::vector<Plan::Step>& steps) {
   if (!engine.masks_by_results()) return;
@@ -81,6 +84,18 @@ void drop_masks(const Engine& engine, const std::vector<Command>& commands, cons
     bool is_only_mask = true;
     for (const std::uint32_t each : readers) is_only_mask = is_only_mask && (each == i || reads_mask(each));
     if (!is_only_mask) continue;
+    const auto is_packed = [&](std::uint32_t command) {
+      const Plan::Step& step = steps[step_of[command]];
+      const Problem& first = commands[step.commands.front()].problem;
+      if (command == i) return step.commands.size() == 2 && std::holds_alternative<NormalizeProblem>(first);
+      return step.commands.size() == 3 && std::holds_alternative<BinaryProblem>(first);  // with sums
+    };
+    const ImageView& view = sum->mask;
+    if (engine.packs_masks() && view.offset == 0 && view.is_dense() &&
+        view.c % (8 * values_of_mask_byte(sum->dst.format)) == 0 && std::ranges::all_of(readers, is_packed)) {
+      for (const std::uint32_t each : readers) steps[step_of[each]].has_packed_mask = true;
+      continue;
+    }
     steps[step_of[i]].drops_mask = true;
     for (const std::uint32_t each : readers)
       if (each != i) steps[step_of[each]].masking = i;
@@ -90,6 +105,19 @@ void drop_masks(const Engine& engine, const std::vector<Command>& commands, cons
 Problem without_mask(const Problem& problem) {
   Problem result = problem;
   *mask_of(result) = {};
+  return result;
+}
+
+Problem with_packed_mask(const Problem& problem) {
+  Problem result = problem;
+  const auto pack = [](ImageView& mask, const ImageView& dst) {
+    const std::int64_t values = values_of_mask_byte(dst.format);
+    for (std::int64_t* const each : {&mask.c, &mask.w_stride, &mask.h_stride, &mask.n_stride}) *each /= values;
+  };
+  if (auto* const sum = std::get_if<NormalizeAddProblem>(&result))
+    pack(sum->mask, sum->dst);
+  else if (auto* const moments = std::get_if<MaskedSumMomentsProblem>(&result))
+    pack(moments->mask.view, moments->dst);
   return result;
 }
 

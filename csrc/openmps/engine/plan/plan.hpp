@@ -25,6 +25,7 @@ struct Plan {
     std::uint32_t group = 1;  ///< steps from this one on that the engine may solve together
     bool drops_bias_gradient = false;  ///< because nothing reads it
     bool drops_mask = false;           ///< because its readers read the result instead
+    bool has_packed_mask = false;      ///< its mask has a bit per value [NormalizeAddProblem]
     static constexpr std::uint32_t kNone = 0xffffffff;
     std::uint32_t masking = kNone;  ///< the command whose result is read instead of its mask
     /// Conversions of 8-bit numbers to floats whose source, the numbers, is read instead of their result, by their

@@ -39,6 +39,7 @@ const Problem* problem_of(const std::vector<Command>& commands, const Plan::Step
   if (step.drops_bias_gradient) replace(without_bias_gradient(*problem));
   if (step.drops_mask) replace(without_mask(*problem));
   if (step.masking != Plan::Step::kNone) replace(with_mask(*problem, commands[step.masking].problem));
+  if (step.has_packed_mask) replace(with_packed_mask(*problem));
   return problem;
 }
 

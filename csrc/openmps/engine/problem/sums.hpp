@@ -11,7 +11,9 @@ namespace openmps {
 
 /// dst = min(max((x - mean) * gamma / sqrt(variance + epsilon) + beta + addend, min), max); NaN stays NaN. Statistics
 /// are those of a NormalizeProblem with groups 0. If `mask` has memory, it has dst's extents and is 1 where the value
-/// is strictly between the bounds, else 0.
+/// is strictly between the bounds, else 0. It may be packed, a dense image of c / 8 bytes per pixel for a
+/// float16 result or c / 4 for float32, a multiple of 8: bits 0 ... 7 or 0 ... 3 of byte b of pixel p, which is byte
+/// (b / 8 * pixels + p) * 8 + b % 8, are those of adjacent channels.
 struct NormalizeAddProblem {
   Operand src, addend;  ///< no repeated axes
   ImageView dst;        ///< shares no memory with the sources
@@ -44,7 +46,8 @@ struct MaskedSumProblem {
   }
 };
 
-/// A MaskedSumProblem, and the BatchMomentsGradientProblem whose diff_dst is its result; without neuron.
+/// A MaskedSumProblem, and the BatchMomentsGradientProblem whose diff_dst is its result; without neuron. The mask may
+/// be packed, as in NormalizeAddProblem.
 struct MaskedSumMomentsProblem {
   Operand src0, src1, mask;
   ImageView dst;

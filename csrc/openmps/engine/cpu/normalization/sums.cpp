@@ -62,6 +62,49 @@ class Between {
   ImageView view_;
 };
 
+/// Return whether the mask has a bit per value of `dst` [NormalizeAddProblem].
+bool is_packed(const ImageView& mask, const ImageView& dst) { return mask.memory && mask.c != dst.c; }
+
+/// A mask of bytes in place of a packed one, which other engines write.
+class UnpackedMask {
+ public:
+  UnpackedMask(const ImageView& packed, const ImageView& dst)
+      : packed_(tensor_of(packed).data),
+        values_(static_cast<std::size_t>(dst.c / packed.c)),
+        bytes_of_pixel_(static_cast<std::size_t>(packed.c)),
+        bytes_(static_cast<std::size_t>(dst.size())) {
+    view_ = dst;
+    view_.format = Format::unorm8, view_.offset = 0;
+    view_.w_stride = dst.c, view_.h_stride = dst.w * dst.c, view_.n_stride = dst.h * view_.h_stride;
+    view_.memory = Memory::wrap(bytes_.data(), bytes_.size(), nullptr);
+  }
+  const ImageView& view() const { return view_; }
+  void unpack() {
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      bytes_[i] = (std::to_integer<int>(packed_[place_of(i / values_)]) >> (i % values_) & 1) != 0 ? 255 : 0;
+  }
+  void pack() const {
+    for (std::size_t i = 0; i < bytes_.size(); i += values_) {
+      int bits = 0;
+      for (std::size_t j = 0; j < values_; ++j) bits |= (bytes_[i + j] != 0 ? 1 : 0) << j;
+      packed_[place_of(i / values_)] = static_cast<std::byte>(bits);
+    }
+  }
+
+ private:
+  /// Return where byte i in the order of the values is.
+  std::size_t place_of(std::size_t i) const {
+    const std::size_t pixels = bytes_.size() / values_ / bytes_of_pixel_, pixel = i / bytes_of_pixel_,
+                      byte = i % bytes_of_pixel_;
+    return (byte / 8 * pixels + pixel) * 8 + byte % 8;
+  }
+
+  std::byte* const packed_;
+  const std::size_t values_, bytes_of_pixel_;
+  std::vector<std::uint8_t> bytes_;
+  ImageView view_;
+};
+
 /// to = min(max(to + addend, low), high); NaN stays NaN. The mask, if any, is 1 where the sum is between the bounds.
 MPSCNN_CLONES void add_within(const float* addend, float* to, std::uint8_t* mask, std::int64_t count, float low,
                               float high) {
@@ -213,8 +256,22 @@ bool fuses(const MaskedSumMomentsProblem& p) {
   return is_mask(p.mask, p.dst) && are_dense(p.dst, {&p.src0, &p.src1, &p.src});
 }
 
-void run(const NormalizeAddProblem& problem) { run_first("normalize_add", kNormalizeAdds, problem); }
+void run(const NormalizeAddProblem& problem) {
+  if (!is_packed(problem.mask, problem.dst)) return run_first("normalize_add", kNormalizeAdds, problem);
+  NormalizeAddProblem unpacked = problem;
+  const UnpackedMask mask(problem.mask, problem.dst);
+  unpacked.mask = mask.view();
+  run(unpacked);
+  mask.pack();
+}
 void run(const MaskedSumProblem& problem) { run_first("masked_sum", kMaskedSums, problem); }
-void run(const MaskedSumMomentsProblem& problem) { run_first("masked_sum_moments", kMaskedSumMoments, problem); }
+void run(const MaskedSumMomentsProblem& problem) {
+  if (!is_packed(problem.mask.view, problem.dst)) return run_first("masked_sum_moments", kMaskedSumMoments, problem);
+  MaskedSumMomentsProblem unpacked = problem;
+  UnpackedMask mask(problem.mask.view, problem.dst);
+  mask.unpack();
+  unpacked.mask.view = mask.view();
+  run(unpacked);
+}
 
 }  // namespace openmps::cpu

@@ -146,11 +146,22 @@ MPSCNN_HOST_DEVICE void add_together(const PartsArgs& args, const PartOfThread& 
   }
 }
 
+/// Sums of a thread for each lane, in its block's memory: in registers, they would leave room for fewer loads.
+struct SumsOfThread {
+  Pair* first;
+  int step;
+
+  MPSCNN_HOST_DEVICE void add(int lane, float a, float b) const {
+    Pair& sums = first[lane * step];
+    sums = added(sums, {a, b});
+  }
+};
+
 /// Call add(value, x, a, b) for the values of each pixel of a thread, x those of `src`; add the sums of a and b to
 /// `sums`.
 template <bool by_vectors, bool has_src, class Add>
 MPSCNN_HOST_DEVICE void sum_pixels(const PartsArgs& args, const PartOfThread& mine, int lanes, const Add& add,
-                                   Pair (&sums)[kMostLanes]) {
+                                   const SumsOfThread& sums) {
   const i64 pixels = args.count();
   for (i64 pixel = mine.first; pixel < pixels; pixel += kTogether * mine.step) {
     float a[kMostLanes], b[kMostLanes];
@@ -166,7 +177,7 @@ MPSCNN_HOST_DEVICE void sum_pixels(const PartsArgs& args, const PartOfThread& mi
         add(value, x, a, b);
       }
     }
-    for (int i = 0; i < lanes; ++i) sums[i] = added(sums[i], {a[i], b[i]});
+    for (int i = 0; i < lanes; ++i) sums.add(i, a[i], b[i]);
   }
 }
 
@@ -205,7 +216,7 @@ MPSCNN_HOST_DEVICE void add_parts(const PartsArgs& args, i64 image, i64 first, i
   });
 }
 
-/// Call sum(thread, mine, sums) in each thread, `sums` initially 0; add the sums of all rows and store them. If there
+/// Call sum(thread, mine, sums) in each thread, the sums initially 0; add the sums of all rows and store them. If there
 /// are counters, the last block calls finish(image, channel, sums) for each of its channels.
 template <bool by_vectors, class Sum, class Finish>
 MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place, const Block& block, const Sum& sum,
@@ -217,13 +228,11 @@ MPSCNN_HOST_DEVICE void sum_part(const PartsArgs& args, const BlockPlace& place,
   block.for_each(kThreads, [&](i64 index) {
     const ThreadPlace thread(args.division, place, index);
     if (!thread.is_in_block) return;
-    Pair sums[kMostLanes];
-    for (int i = 0; i < lanes; ++i) sums[i] = {0, 0};
-    if (thread.has_run) {
-      const i64 k = static_cast<i64>(place.first_run + thread.column) * lanes;
-      sum(thread, PartOfThread{image, k, part * rows + thread.row, args.parts * rows}, sums);
-    }
-    for (int i = 0; i < lanes; ++i) of[(thread.row * lanes + i) * columns + thread.column] = sums[i];
+    const SumsOfThread sums{of + thread.row * lanes * columns + thread.column, columns};
+    for (int i = 0; i < lanes; ++i) sums.first[i * columns] = {0, 0};
+    if (!thread.has_run) return;
+    const i64 k = static_cast<i64>(place.first_run + thread.column) * lanes;
+    sum(thread, PartOfThread{image, k, part * rows + thread.row, args.parts * rows}, sums);
   });
   const int width = lanes * columns;
   const auto add_rows = [&](int slot, int first, int step, int end) {
@@ -313,7 +322,7 @@ template <bool by_vectors>
 MPSCNN_HOST_DEVICE void sum_moments(const MomentsArgs& moments, i64 index, const Block& block) {
   const PartsArgs& args = moments.parts;
   const int lanes = lanes_of<by_vectors>(args.pixels);
-  const auto sum = [&](const ThreadPlace&, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+  const auto sum = [&](const ThreadPlace&, const PartOfThread& mine, const SumsOfThread& sums) {
     float pivot[kMostLanes];
     find_pivot<by_vectors>(args, mine, lanes, pivot);
     if (mine.first == 0)
@@ -494,7 +503,7 @@ MPSCNN_HOST_DEVICE void sum_gradients(const GradientPartsArgs& gradients, i64 in
   MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
   ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
   of_block.fill(args.division, place, lanes, block, [&](i64 k) { return gradients.totals.forward.find(image, k); });
-  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, const SumsOfThread& sums) {
     Coefficients known[kMostLanes];
     of_block.load(thread, lanes, known);
     const auto add = [&](const float (&gradient)[kMostLanes], const float (&x)[kMostLanes], float (&a)[kMostLanes],
@@ -553,9 +562,17 @@ MPSCNN_VALUE_KERNEL(normalization_gradient_coefficients, GradientSumsArgs) {
 
 // -------------------------------------------------------------------------------------- and the sum in front of them
 
+/// Return whether a mask is packed: a byte has a bit for each value of 16 bytes of the other image.
+MPSCNN_HOST_DEVICE bool is_packed(const View& mask, const View& other) { return mask.c != other.c; }
+/// Return the offset of a byte of a packed mask: those of 8 adjacent bytes of all pixels come before the next 8, so
+/// that a warp, which has these 8 of 4 pixels, stores 32 bytes. `row`: the mask as one row of pixels.
+MPSCNN_HOST_DEVICE i64 packed_offset(const View& row, i64 pixel, i64 byte) {
+  return (byte / 8 * row.w + pixel) * 8 + byte % 8;
+}
+
 struct MaskedSumMomentsArgs {
   GradientPartsArgs gradients;  ///< its pixels are the masked sum
-  View src0, src1, mask;        ///< the mask is unorm8, or has the other images' format
+  View src0, src1, mask;        ///< the mask is unorm8, which may be packed, or has the other images' format
   float scale;
 };
 
@@ -565,18 +582,19 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
   const View &dst = parts.pixels, &src = parts.src.view;
   const int lanes = lanes_of<true>(dst);
   const bool is_masked = static_cast<bool>(args.mask), has_bytes = is_masked && args.mask.format == Format::unorm8;
+  const bool has_bits = has_bytes && is_packed(args.mask, dst);
   const BlockPlace place(parts.division, index);
   MPSCNN_SHARED(ChannelsOfBlock<float>, shared, 1);
   ChannelsOfBlock<float>& means = shared.own(0);
   means.fill(parts.division, place, lanes, block,
              [&](i64 k) { return static_cast<float>(args.gradients.totals.forward.statistics.get(k).a); });
-  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, Pair(&sums)[kMostLanes]) {
+  const auto sum = [&](const ThreadPlace& thread, const PartOfThread& mine, const SumsOfThread& sums) {
     float mean[kMostLanes];
     means.load(thread, lanes, mean);
     for (i64 first = mine.first; first < dst.w; first += kTogether * mine.step) {
       float a[kMostLanes], b[kMostLanes];
       for (int i = 0; i < lanes; ++i) a[i] = b[i] = 0;
-      constexpr int kLoaded = 2;  // of four images
+      constexpr int kLoaded = 4;  // of three images and a mask
       for (int turn = 0; turn < kTogether; turn += kLoaded) {
         Vector ones[kLoaded] = {}, others[kLoaded] = {}, masks[kLoaded] = {}, seen[kLoaded] = {};
         MPSCNN_UNROLL
@@ -588,7 +606,9 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
           seen[j] = load_vector(src, pixel * src.w_stride + mine.k);
           if (!is_masked) continue;
           const i64 at = pixel * args.mask.w_stride + mine.k;
-          if (!has_bytes) {
+          if (has_bits) {
+            masks[j].words[0] = args.mask.data[packed_offset(args.mask, pixel, mine.k / lanes)];
+          } else if (!has_bytes) {
             masks[j] = load_vector(args.mask, at);
           } else if (lanes == 8) {
             const Words<8> bytes = load_words<8>(args.mask.data.get() + at);
@@ -607,8 +627,9 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
           unpack(dst, masks[j], mask);
           unpack(dst, seen[j], x);
           for (int i = 0; i < lanes; ++i) {
-            const bool passes =
-                !is_masked || (has_bytes ? (masks[j].words[i / 4] >> (i % 4 * 8) & 0xffu) != 0 : mask[i] != 0);
+            const bool passes = !is_masked || (has_bits    ? (masks[j].words[0] >> i & 1) != 0
+                                               : has_bytes ? (masks[j].words[i / 4] >> (i % 4 * 8) & 0xffu) != 0
+                                                           : mask[i] != 0);
             value[i] = passes ? args.scale * (value[i] + other[i]) : 0.0f;
             if (format_of(dst) == Format::float16) value[i] = half_value(half_bits(value[i]));  // as it is stored
             a[i] += value[i];
@@ -617,7 +638,7 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
           store_lanes<true>(dst, {0, 0, pixel, mine.k}, value);
         }
       }
-      for (int i = 0; i < lanes; ++i) sums[i] = added(sums[i], {a[i], b[i]});
+      for (int i = 0; i < lanes; ++i) sums.add(i, a[i], b[i]);
     }
   };
   sum_part<true>(parts, place, block, sum, [&](i64, i64 k, const Pair& sums) { args.gradients.totals.store(k, sums); });
@@ -735,16 +756,29 @@ MPSCNN_HOST_DEVICE float bounded(const NormalizeAddArgs& args, float value, bool
   return value > args.max ? args.max : value;
 }
 
+/// One thread per value or, with a packed mask, per byte of it.
 MPSCNN_VALUE_KERNEL(normalize_add, NormalizeAddArgs) {
-  const Place at = place_of(index, args.dst);
-  const float value = normalized(args.forward.find(0, at.k), load(args.src, at)) + load(args.addend, at);
-  bool is_within = false;
-  store(args.dst, at, bounded(args, value, is_within));
-  if (args.mask) store(args.mask, at, is_within ? 1.0f : 0.0f);
+  const bool has_bits = args.mask && is_packed(args.mask, args.dst);
+  const i64 values = has_bits ? args.dst.c / args.mask.c : 1;
+  unsigned bits = 0;
+  for (i64 i = 0; i < values; ++i) {
+    const Place at = place_of(index * values + i, args.dst);
+    const float value = normalized(args.forward.find(0, at.k), load(args.src, at)) + load(args.addend, at);
+    bool is_within = false;
+    store(args.dst, at, bounded(args, value, is_within));
+    if (is_within) bits |= 1u << i;
+    if (args.mask && !has_bits) store(args.mask, at, is_within ? 1.0f : 0.0f);
+  }
+  if (!has_bits) return;
+  View row = args.mask;
+  row.w *= row.n * row.h;
+  const i64 pixel = index / row.c;
+  args.mask.data[packed_offset(row, pixel, index - pixel * row.c)] = static_cast<unsigned char>(bits);
 }
 
 /// The same for images that are one row of pixels each. The mask is unorm8.
 MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) {
+  const bool has_bits = args.mask && is_packed(args.mask, args.dst);
   const View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
   const int lanes = lanes_of<true>(dst);
   const BlockPlace place(args.division, index);
@@ -775,13 +809,18 @@ MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) {
         unpack(src, loaded[j], values);
         unpack(addend, added[j], others);
         Words<8> mask = {};
+        unsigned bits = 0;
         for (int lane = 0; lane < lanes; ++lane) {
           bool is_within = false;
           values[lane] = bounded(args, normalized(known[lane], values[lane]) + others[lane], is_within);
-          if (is_within) mask.word[lane / 4] |= 0xffu << (lane % 4 * 8);
+          if (is_within) mask.word[lane / 4] |= 0xffu << (lane % 4 * 8), bits |= 1u << lane;
         }
         store_lanes<true>(dst, {0, 0, x, mine.k}, values);
         if (!args.mask) continue;
+        if (has_bits) {
+          args.mask.data[packed_offset(args.mask, x, mine.k / lanes)] = static_cast<unsigned char>(bits);
+          continue;
+        }
         unsigned char* const to = args.mask.data.get() + x * args.mask.w_stride + mine.k;
         if (lanes == 8)
           store_words(to, mask);

@@ -281,7 +281,15 @@ struct MaskedSumArgs {
 MPSCNN_VALUE_KERNEL(masked_sum, MaskedSumArgs) {
   const Place at = place_of(index, args.dst);
   const float sum = args.scale * (load(args.src0, at) + load(args.src1, at));
-  store(args.dst, at, args.mask.view && load(args.mask, at) == 0 ? 0.0f : sum);
+  const View& mask = args.mask.view;
+  bool passes = true;
+  if (mask && mask.c != args.dst.c) {  // packed [NormalizeAddProblem]
+    const i64 values = args.dst.c / mask.c, byte = at.k / values, pixel = (at.n * mask.h + at.y) * mask.w + at.x;
+    passes = (mask.data[(byte / 8 * mask.n * mask.h * mask.w + pixel) * 8 + byte % 8] >> (at.k % values) & 1) != 0;
+  } else if (mask) {
+    passes = load(args.mask, at) != 0;
+  }
+  store(args.dst, at, passes ? sum : 0.0f);
 }
 
 /// The same for images without gaps; the mask is unorm8, or has the other images' format. All loads of a thread are
