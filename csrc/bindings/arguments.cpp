@@ -112,7 +112,11 @@ void check_instance(py::handle object, std::string_view name, py::handle kind) {
   if (!py::isinstance(object, kind)) {
     const auto noun = py::str(kind.attr("__name__")).cast<std::string>();
     const bool begins_with_vowel = std::string_view("AEIOU").find(noun[0]) != std::string_view::npos;
-    refuse(object, name, (begins_with_vowel ? "an " : "a ") + noun);
+    std::string wanted = (begins_with_vowel ? "an " : "a ") + noun;
+    // A name, as PyTorch takes in place of a device.
+    if (noun == "Device" && py::isinstance<py::str>(object))
+      wanted += ": give Device(\"" + py::str(object).cast<std::string>() + "\")";
+    refuse(object, name, wanted);
   }
   check_made(object, name);
 }

@@ -33,7 +33,7 @@ def current(device: Device | None = None) -> int:
     Raises
     ------
     TypeError
-        "device (str) is not a Device."
+        'device (str) is not a Device: give Device("gpu").'
     RuntimeError
         "Device: this machine has no Metal device."
 

@@ -25,8 +25,8 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
         lambda: mpscnn.NeuronReLU()(random(X), with_state=1),
         "NeuronReLU: with_state (int) is not True, False or a GradientState.",
     ),
-    (lambda: mpscnn.CommandBuffer("gpu"), "device (str) is not a Device."),
-    (lambda: mpscnn.Convolution(random(W), device="gpu"), "device (str) is not a Device."),
+    (lambda: mpscnn.CommandBuffer("gpu"), 'device (str) is not a Device: give Device("gpu").'),
+    (lambda: mpscnn.Convolution(random(W), device="gpu"), 'device (str) is not a Device: give Device("gpu").'),
     (lambda: image().channels(0.5, 4), "first (float) is not an int."),
     (lambda: image().channels(True, 4), "first (bool) is not an int."),
     (lambda: image().numpy(None), "layout (NoneType) is not a str."),
@@ -120,7 +120,7 @@ SENTENCES: list[tuple[Callable[[], Any], str]] = [
     (lambda: mpscnn.load(graph(), input_shapes="x"), "input_shapes (str) is not a tuple of int or a dict of them."),
     (lambda: mpscnn.load(graph(), input_shapes={"x": 3}), 'input_shapes["x"] (int) is not a tuple of int.'),
     (lambda: mpscnn.load(graph(), input_shapes=(1, 3.0)), "input_shapes[1] (float) is not an int."),
-    (lambda: mpscnn.memory.peak("gpu"), "device (str) is not a Device."),
+    (lambda: mpscnn.memory.peak("gpu"), 'device (str) is not a Device: give Device("gpu").'),
     (lambda: mpscnn.profile(per_kernel=1), "per_kernel (int) is not True or False."),
 ]
 
