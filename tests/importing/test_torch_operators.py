@@ -540,6 +540,7 @@ UNREACHED = {
     "sort",
     "tan",
     "topk",
+    "torchvision.deform_conv2d",
     "tril",
     "triu",
     "trunc",

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, einsum, general
+from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general
 from ..torch_arguments import Arguments, Merged, Rows
 from .registry import operator
 
@@ -72,6 +72,33 @@ def _core_convolution(b: Builder, a: Arguments) -> Tensor:
     if a["transposed"]:
         return _conv_transpose(b, a)
     return _convolution(b, a, a.array("weight"), a.integers("padding"), a.integer("groups"))
+
+
+@operator("torchvision.deform_conv2d")
+def _deformable(b: Builder, a: Arguments) -> Tensor:
+    x, weight = a.tensor("input"), a.array("weight")
+    sources: list[Tensor | None] = []
+    for name in ("offset", "mask"):
+        source = a.operand(name) if name == "offset" or a["use_mask"] else None
+        if source is not None and not isinstance(source, Tensor):
+            source = general.constant(b, x, elementwise.of_image(source, 4))
+        sources.append(source)
+    offset, mask = sources
+    assert offset is not None
+    pads = a.integer("pad_h"), a.integer("pad_w")
+    return deformable.deform_conv2d(
+        b,
+        x,
+        weight,
+        offset,
+        mask,
+        a.optional_array("bias"),
+        (a.integer("stride_h"), a.integer("stride_w")),
+        ((pads[0], pads[0]), (pads[1], pads[1])),
+        (a.integer("dilation_h"), a.integer("dilation_w")),
+        a.integer("groups"),
+        a.integer("offset_groups"),
+    )
 
 
 def _linear(b: Builder, value: Any, weight: NDArray[Any], bias: NDArray[Any] | None, a: Arguments) -> Any:

@@ -6,6 +6,7 @@ A Metal function takes the samples, as many as there are taps, and a 1 x 1 convo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,18 @@ kernel void deformed_with_mask(texture2d_array<float, access::read> x [[texture(
 """
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """Rule for the samples: an image of the height and width of the offsets."""
+
+    channels: int
+
+    def __call__(  # noqa: D102
+        self, shape: tuple[int, ...], offsets: tuple[int, ...], *others: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        return (shape[0], *offsets[1:3], self.channels)
+
+
 def _image(builder: Builder, x: Tensor) -> Tensor:
     """Return a tensor with four axes as an image with its rows and columns."""
     if x.rank != 4:
@@ -108,9 +121,6 @@ def deform_conv2d(
     taps, channels = kernel[0] * kernel[1], inside * groups
     x, offset = _image(builder, x), _image(builder, offset)
     mask = None if mask is None else _image(builder, mask)
-    for source in (x, offset, mask):
-        if source is not None:
-            builder.fix_unless_constant(source)
     extents = [
         (extent + before + after - d * (k - 1) - 1) // s + 1
         for extent, (before, after), d, k, s in zip((x.height, x.width), padding, dilation, kernel, stride, strict=True)
@@ -135,7 +145,7 @@ def deform_conv2d(
         x,
         offset,
         *(() if mask is None else (mask,)),
-        out_shape=general.Shaped(image),
+        out_shape=Sampled(image[2]),
         p=np.array([*numbers, image[2]], np.uint32),
         height=image[0],
         width=image[1],
