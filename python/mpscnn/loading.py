@@ -60,7 +60,8 @@ def load(
         the tensors, such as {"epsilon": 1e-3, "tf_padding": True}; see docs/pytorch.md. For modules:
         {"free_size": False}, a faster import for one height and width only; {"free_size": True}, an import that may
         take minutes for networks that are hard to trace, instead of one that fixes their size. For ONNX models:
-        {"outputs": ["scores", "boxes"]}, names of values in the model, reads the part of it that computes these.
+        {"outputs": ["scores", "boxes"]}, names of values in the model, reads the part of it that computes these;
+        {"inputs": ["regions"]}, the part behind these.
     dtype, mean, std, allow_reduced_precision, optimize, device, num_threads
         See `Network`. dtype: the file's for .mpscnn, otherwise "float32".
     mapped : bool, default True
@@ -181,7 +182,7 @@ def read(
         _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs)
         from .importing import onnx
 
-        return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped, outputs=_onnx_outputs(options))
+        return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped, **_onnx_values(options))
     if kind in ("program", "pt2"):
         _refuse(
             "exported programs",
@@ -235,17 +236,17 @@ def read(
     return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
 
 
-def _onnx_outputs(options: Mapping[str, Any] | None) -> tuple[str, ...] | None:
-    """Return the names of values that are read in place of the model's outputs."""
-    outputs: tuple[str, ...] | None = None
+def _onnx_values(options: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:
+    """Return the names of values that are read in place of the model's inputs or outputs."""
+    found: dict[str, tuple[str, ...]] = {}
     for option, value in (options or {}).items():
-        if option != "outputs":
-            raise TypeError(f'options: "{option}" is not an option for ONNX models; the only one is "outputs".')
+        if option not in ("inputs", "outputs"):
+            raise TypeError(f'options: "{option}" is not an option for ONNX models: they have "inputs" and "outputs".')
         names = value.split(",") if isinstance(value, str) else value
         if not isinstance(names, Sequence):
-            _checks.refuse(value, 'options["outputs"]', "a list of names")
-        outputs = tuple(_checks.text(name, f'options["outputs"][{i}]') for i, name in enumerate(names))
-    return outputs
+            _checks.refuse(value, f'options["{option}"]', "a list of names")
+        found[option] = tuple(_checks.text(name, f'options["{option}"][{i}]') for i, name in enumerate(names))
+    return found
 
 
 def _read_pt2(path: Path, *, mapped: bool) -> Graph:

@@ -110,7 +110,7 @@ def test_wrong_outputs(outputs, error, message):
 
 def test_other_options_are_refused():
     with pytest.raises(
-        TypeError, match=r'^options: "free_size" is not an option for ONNX models; the only one is "outputs"\.$'
+        TypeError, match=r'^options: "free_size" is not an option for ONNX models: they have "inputs" and "outputs"\.$'
     ):
         mpscnn.load(detector(), options={"free_size": False})
 

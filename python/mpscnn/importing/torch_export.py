@@ -47,6 +47,20 @@ _ANY_EXTENT = {"bmm", "rrelu_with_noise_functional"}
 # Operators whose results are not repeated if all readers broadcast them.
 _REPEATED = {"expand", "expand_as"}
 
+# What to do about operators whose results are no images of the batch.
+_REGIONS = (
+    "its regions, of any number, are no images of the batch: load the module in front of the regions and the one behind"
+    " them, whose batch are the regions, and compute mpscnn.detection.{} between them; or use torch.compile with"
+    " mpscnn's backend, which leaves this operator to PyTorch"
+)
+_ADVICE = {
+    "torchvision.roi_align": _REGIONS.format("roi_align"),
+    "torchvision.roi_pool": _REGIONS.format("roi_pool"),
+    "torchvision.nms": "the number of its results depends on values: return its arguments from the module instead, and"
+    " compute mpscnn.detection.non_max_suppression",
+}
+_UNKNOWN = "no kernel computes this"
+
 _FAILED = Missing("an operator in front of it has no kernel")
 
 
@@ -449,7 +463,7 @@ class _Reader:
             flat = list(_flattened([*args, *kwargs.values()]))
             if _FAILED in flat:
                 if not known and not self._is_check(node):
-                    raise UnmappedError("no kernel computes this")
+                    raise UnmappedError(_ADVICE.get(operator_name(node), _UNKNOWN))
                 return _FAILED
             if node.target is operator.getitem:
                 return args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
@@ -458,7 +472,7 @@ class _Reader:
             if self._is_check(node):
                 return None
             if not known:
-                raise UnmappedError("no kernel computes this")
+                raise UnmappedError(_ADVICE.get(operator_name(node), _UNKNOWN))
             return self._mapped(node, args, kwargs)
         except UnmappedError as reason:
             self.failed.add(node.name)
@@ -556,7 +570,7 @@ class _Reader:
     def _folded(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Return the value of a node that depends only on constants."""
         if not isinstance(node.target, torch._ops.OpOverload):
-            raise UnmappedError("no kernel computes this")
+            raise UnmappedError(_UNKNOWN)
         changed = None
         if node.target._schema.is_mutable and operator_name(node) != "detach":
             changed = args[0] if self._is_own_constant(node) else None

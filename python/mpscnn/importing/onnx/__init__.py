@@ -19,7 +19,7 @@ from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import Graph
 from ..builder import functions
 from . import attention, dynamic, elementwise, indexing, layers, normalization, quantization, resizing, shaping  # noqa: F401  (they fill the table)
-from .reading import Source, checked_outputs
+from .reading import Source, checked_outputs, with_inputs
 from .table import OPERATORS
 from .walk import Walk
 
@@ -38,6 +38,7 @@ def read(
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     mapped: bool = True,
+    inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """Read an ONNX model.
@@ -51,6 +52,9 @@ def read(
         height and width for which the model has the same kernels.
     mapped : bool, default True
         False: external data is read into memory.
+    inputs : sequence of str, optional
+        Names of values that become inputs: the part of the model behind them is read. Those without a shape in the
+        model need one in `input_shapes`.
     outputs : sequence of str, optional
         Names of values, in place of the model's outputs: the part of the model that computes them is read.
 
@@ -66,7 +70,7 @@ def read(
         The file is missing, damaged, inconsistent, or refers to files outside of its folder; an extent is neither in
         the model nor in `input_shapes`.
     ValueError
-        `outputs` has a name that the model does not have.
+        `inputs` or `outputs` has a name that the model does not have.
     UnsupportedOperatorError
         No kernel computes some nodes; all are listed, with reasons.
     MissingPackageError
@@ -85,6 +89,8 @@ def read(
     if outputs is not None:
         source.outputs = checked_outputs(source, outputs)
     shapes = _checked_shapes(input_shapes)
+    if inputs is not None:
+        source = with_inputs(source, inputs, shapes, is_own=source.proto is not model)
     refused: UnsupportedOperatorError | None = None
     reached = -1
     arrays: dict[str, Any] = {}

@@ -11,8 +11,8 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from dataclasses import field as field_of
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -132,18 +132,56 @@ def open_model(model: PathLike | bytes | ModelProto, *, mapped: bool = True) -> 
 
 def checked_outputs(source: Source, names: Sequence[str]) -> tuple[str, ...]:
     """Return names of values of the model that are read instead of its outputs."""
+    _check_names(source, names, "outputs")
+    return tuple(names)
+
+
+def _check_names(source: Source, names: Sequence[str], what: str) -> None:
     known = {name for node in source.graph.node for name in node.output if name}
     known.update(info.name for info in source.graph.input)
     for name in names:
         if name not in known:
             similar = difflib.get_close_matches(name, known, 3) or [info.name for info in source.graph.output]
             raise ValueError(
-                f'outputs: {source.name} has no value "{name}"; similar names, or its outputs, are'
+                f'{what}: {source.name} has no value "{name}"; similar names, or its outputs, are'
                 f" {', '.join(similar)}. onnx.load shows all: the outputs of its nodes."
             )
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"outputs ({list(names)}) is not one name or more, each once.")
-    return tuple(names)
+        raise ValueError(f"{what} ({list(names)}) is not one name or more, each once.")
+
+
+def with_inputs(source: Source, names: Sequence[str], shapes: Mapping[str, tuple[int, ...]], *, is_own: bool) -> Source:
+    """Return the model behind values that become its inputs, beside its own inputs; nodes that make them are removed.
+
+    `is_own`: the model may be changed. Values without a shape in the model get that of `shapes`, for any batch.
+    """
+    _check_names(source, names, "inputs")
+    proto = source.proto
+    if not is_own:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(source.proto)
+    graph = proto.graph
+    stated = {info.name: info for info in graph.value_info}
+    own = {info.name for info in graph.input}
+    for name in names:
+        if name in own:
+            continue
+        info = stated.get(name) or onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+        if name in shapes:
+            extents: list[Any] = ["N", *shapes[name][1:]]
+            info = onnx.helper.make_tensor_value_info(name, info.type.tensor_type.elem_type, extents)
+        graph.input.append(info)
+    removed = set(names) - own
+    for place in reversed(range(len(graph.node))):
+        node = graph.node[place]
+        if not removed & set(node.output):
+            continue
+        kept = ["" if name in removed else name for name in node.output]
+        if any(kept):
+            node.output[:] = kept
+        else:
+            del graph.node[place]
+    return replace(source, proto=proto)
 
 
 def _first_lines(error: BaseException) -> str:

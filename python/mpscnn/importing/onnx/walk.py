@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import helper
 
 from ..._inputs import is_integer
 from ...errors import InvalidModelError, UnsupportedOperatorError
@@ -53,6 +54,8 @@ MOVES = frozenset(
 )
 # Operators whose number of results depends on values of their inputs.
 SELECTING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+# Operators whose results are regions of images, of any number.
+REGIONS = frozenset({"MaxRoiPool", "RoiAlign"})
 STATIC = frozenset(static.OPERATORS)
 
 
@@ -295,9 +298,8 @@ class Walk:
         if any(i in self.failed for i in inputs):
             self.failed.update(node.output)
             return
-        if node.op_type == "RoiAlign" and not node.domain:
-            reason = "its regions, of any number, are no images of a batch"
-            self.refused.append((node.op_type, name, f"{reason}: {self._advice(inputs[:1])}"))
+        if node.op_type in REGIONS and not node.domain:
+            self.refused.append((node.op_type, name, self._regions(node)))
             self.failed.update(node.output)
             return
         if node.op_type in SELECTING and not node.domain and (self._are_computed(inputs) or node.op_type not in STATIC):
@@ -473,6 +475,32 @@ class Walk:
         return (
             "read the model up to its inputs,"
             f' mpscnn.load(..., options={{"outputs": [{advice}]}}), and compute the rest from these results'
+        )
+
+    def _regions(self, node: NodeProto) -> str:
+        """Return how a model is computed in two parts, in front of its regions and behind them."""
+        of = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        scale = f"spatial_scale={of.get('spatial_scale', 1.0):.9g}"
+        given, first = {info.name for info in self.source.graph.input}, node.input[0]
+        names = [n for n in node.input if isinstance(self.values.get(n), Tensor) and n not in given]
+        if node.op_type == "MaxRoiPool":
+            height, width = of.get("pooled_shape", (1, 1))
+            function = f"roi_pool({first}, regions, ({height}, {width}), {scale}), with regions = {node.input[1]}"
+        else:
+            height, width = of.get("output_height", 1), of.get("output_width", 1)
+            default = b"half_pixel" if self.source.opset >= 16 else b"output_half_pixel"
+            aligned = of.get("coordinate_transformation_mode", default) == b"half_pixel"
+            mode = "" if of.get("mode", b"avg") == b"avg" else f', mode="{of["mode"].decode("utf-8", "replace")}"'
+            ratio = f"sampling_ratio={of.get('sampling_ratio', 0)}, aligned={aligned}{mode}"
+            regions = f"np.column_stack([{node.input[2]}, {node.input[1]}])"
+            function = f"roi_align({first}, regions, ({height}, {width}), {scale}, {ratio}), with regions = {regions}"
+        wanted = ", ".join(f'"{name}"' for name in names) or f'"{first}"'
+        return (
+            "its regions, of any number, are no images of a batch: load the model in two parts,"
+            f' mpscnn.load(..., options={{"outputs": [{wanted}]}}) and mpscnn.load(...,'
+            f' options={{"inputs": ["{node.output[0]}"]}},'
+            f' input_shapes={{"{node.output[0]}": (1, C, {height}, {width})}}), with the channels C of "{first}";'
+            f" between them compute mpscnn.detection.{function}"
         )
 
     def _make_whole(self, name: str) -> None:
