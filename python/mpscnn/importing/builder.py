@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedOperatorError
-from ..graph import ADAPTIVE_POOL, CHANNEL_LIMIT, EXTENT_LIMIT, INTERPOLATE, Graph, Value
+from ..graph import ADAPTIVE_POOL, CHANNEL_LIMIT, EXTENT_LIMIT, INTERPOLATE, Graph, Node, Value
 
 if TYPE_CHECKING:
     from ..metal import MetalFunction
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 _LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
 _EXTENTS = {"H": "height", "W": "width"}
 _SIZED = ("Slice", "ResizeBilinear", "CropAndResizeBilinear")
+
+
+# Kernels whose results are no higher or wider than the largest of their sources.
+_KEEPS = (
+    *("Add", "BatchNormalization", "Compare", "Concatenate", "CrossChannel", "Divide", "Dropout", "FullyConnected"),
+    *("GroupNormalization", "InstanceNormalization", "LogSoftMax", "Multiply", "Neuron", "Reduce", "SoftMax"),
+    "Subtract",
+)
+_HAS_WINDOWS = ("Convolution", "DilatedPoolingMax", "PoolingAverage", "PoolingL2Norm", "PoolingMax")
 
 
 class UnmappedError(Exception):
@@ -212,6 +221,20 @@ class Builder:
             return frozenset("HW") & frozenset(self._extents[name])
         return self._varying[name]
 
+    def never_exceeds(self, tensor: Tensor, like: Tensor) -> bool:
+        """Return whether height and width are known not to exceed those of `like`, for all heights and widths."""
+        nodes = {node.name: node for node in self.graph.nodes}
+        wanted, seen = [tensor.value.name], {like.value.name}
+        while wanted:
+            name = wanted.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name not in nodes or not _is_no_larger(nodes[name]):
+                return False
+            wanted += nodes[name].sources[1:] if nodes[name].kernel == INTERPOLATE else nodes[name].sources
+        return True
+
     def note_reshaped(self, tensor: Tensor, axes: Iterable[str]) -> None:
         """Say which axes of a Reshape vary, for `varying`."""
         self._reshaped[tensor.value.name] = frozenset(axes)
@@ -291,6 +314,30 @@ class Builder:
         if tensor.flat is not None:
             self.fix_unless_constant(tensor)
         self.graph.output(tensor.value, name, layout=tensor.axes, shape=tensor.flat)
+
+
+def _is_no_larger(node: Node) -> bool:
+    """Return whether a node's result is never higher or wider than the largest of its sources."""
+    if node.kernel == INTERPOLATE or (node.kernel.startswith(_KEEPS) and "Gradient" not in node.kernel):
+        return True
+    of = node.arguments
+    if node.kernel not in _HAS_WINDOWS or of.get("sub_pixel_scale_factor", 1) != 1 or of.get("clip_rect") is not None:
+        return False
+    kernel = of["weight"].shape[2:] if "weight" in of else _two(of["kernel_size"])
+    stride = _two(of.get("stride") or (1 if "weight" in of else kernel))
+    if of.get("padding", 0) == "same":
+        return True
+    for k, s, d, p in zip(kernel, stride, _two(of.get("dilation", 1)), _two(of.get("padding", 0)), strict=True):
+        total = (2 * p if isinstance(p, int) else sum(p)) - d * (k - 1) - 1
+        # The result grows by at most a pixel for each of the source: the smallest sources decide.
+        more = s - 1 if of.get("ceil_mode") else 0
+        if any((n + total + more) // s + 1 > n for n in range(1, 2 * s + 2)):
+            return False
+    return True
+
+
+def _two(value: Any) -> Any:
+    return (value, value) if isinstance(value, int) else value
 
 
 def functions(graph: Graph) -> int:

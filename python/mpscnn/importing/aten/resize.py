@@ -35,6 +35,8 @@ def _resize(mode: str, *names: str, antialias: bool = False) -> None:
         if repeated is not None:
             return repeated
         like = None if antialias or b.in_training else _sized_like(a, x, mode)
+        if like is not None and mode == "bicubic":
+            return sampling.resampled(b, x, like, "align_corners" if aligned else "half_pixel")
         if like is not None:
             return b.interpolate(x, like, mode, bool(aligned))
         size = a.integers("output_size")
@@ -44,7 +46,7 @@ def _resize(mode: str, *names: str, antialias: bool = False) -> None:
 def _sized_like(a: Arguments, x: Tensor, mode: str) -> Tensor | None:
     """Return an image of the result's height and width, which are free, or None."""
     extents = a.shape[2:]
-    if x.rank != 4 or mode not in INTERPOLATION_MODES:
+    if x.axes != "NCHW" or x.flat is not None or mode not in (*INTERPOLATION_MODES, "bicubic"):
         return None
     if not any(isinstance(extent, Sized) and extent.of_extents for extent in extents):
         return None

@@ -66,11 +66,27 @@ _INTERPOLATIONS = {
 }
 
 
-def _sized_like(
+def _resized_like(
     call: Call, x: Tensor, axes: list[int], sizes: NDArray[Any], how: tuple[str, str, str]
 ) -> Tensor | None:
-    """Return an image of the height and width to which a resize goes, if these are free and no multiple of its own."""
-    if how not in _INTERPOLATIONS or x.flat is not None or x.axes != "NCHW" or axes != list(range(4)):
+    """Return a resize to the height and width of another image, if these are free and no multiple of its own."""
+    mode, coordinates, rounding = how
+    like = _sized_like(call, x, axes, sizes)
+    if like is None:
+        return None
+    if mode == "linear" and coordinates == "pytorch_half_pixel" and call.builder.never_exceeds(x, like):
+        coordinates = "half_pixel"  # they differ where several pixels become one
+    if (mode, coordinates, rounding) in _INTERPOLATIONS:
+        return call.builder.interpolate(x, like, *_INTERPOLATIONS[mode, coordinates, rounding])
+    if mode != "cubic" or coordinates not in sampling.POSITIONS:
+        return None
+    coefficient, inner = call.real("cubic_coeff_a", -0.75), bool(call.integer("exclude_outside", 0))
+    return sampling.resampled(call.builder, x, like, coordinates, coefficient=coefficient, inner=inner)
+
+
+def _sized_like(call: Call, x: Tensor, axes: list[int], sizes: NDArray[Any]) -> Tensor | None:
+    """Return the image of the height and width to which a resize goes."""
+    if x.flat is not None or x.axes != "NCHW" or axes != list(range(4)):
         return None
     if call.text("keep_aspect_ratio_policy", "stretch") != "stretch" or call.integer("antialias", 0):
         return None
@@ -131,9 +147,9 @@ def _resize(call: Call) -> Value:
     if size_values is not None and size_values.size:
         if size_values.size != len(axes):
             raise InvalidModelError(f"{call.name}: {size_values.size} sizes for {len(axes)} axes.")
-        like = _sized_like(call, x, axes, size_values, (mode, coordinates, rounding))
-        if like is not None:
-            return call.builder.interpolate(x, like, *_INTERPOLATIONS[mode, coordinates, rounding])
+        found = _resized_like(call, x, axes, size_values, (mode, coordinates, rounding))
+        if found is not None:
+            return found
         if len(axes) == x.rank:
             sizes, scales = _sizes(call, x, size_values)
         else:
@@ -205,6 +221,8 @@ def _resized(
         sizes[a] is None and (x.shape[a - 1] * (scales[a] or 1)) % 1 for a in changed
     ):
         raise UnmappedError("aligned corners of a result whose extent was rounded: ONNX takes the one that was not")
+    if coordinates == "align_corners" and any((scales[a] or 1) % 1 for a in changed):
+        call.builder.fix_unless_constant(x)  # it would be rounded at other sizes
     spatial = [axis for axis in range(1, x.rank) if x.axes[axis] != "C"]
     place = x.axes.find("C")
     axes = x.axes if place < 0 else "NC" + x.axes[1:place] + x.axes[place + 1 :]

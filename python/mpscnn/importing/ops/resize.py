@@ -49,7 +49,7 @@ class Axis:
     result: int
     scale: float
     free: bool
-    """Whether the scale is given, so that the result's extent depends on the source's."""
+    """Whether the scale is given, so that the result's extent depends on the source's; a given size may equal it."""
 
     @property
     def factor(self) -> int | None:
@@ -72,7 +72,7 @@ def _axis(source: int, size: int | None, scale: float | None) -> Axis:
     if size is not None:
         if size < 1:
             raise UnmappedError(f"a resize to {size} pixels")
-        return Axis(source, size, size / source if scale is None else scale, free=size == source)
+        return Axis(source, size, size / source if scale is None else scale, free=False)
     assert scale is not None
     if not 0 < scale < math.inf:
         raise UnmappedError(f"a resize by {scale}")
@@ -147,6 +147,18 @@ def _weighted(
     """Resize by weighted sums of columns, and then of rows."""
     if antialias and coordinates != "half_pixel":
         raise UnmappedError(f"antialias with coordinates {coordinates}")
+    scales = (axes["H"].scale, axes["W"].scale)
+    free = all(axis.free for axis in axes.values()) and not all(builder.is_constant(tensor, axis) for axis in "HW")
+    if free and not antialias and coordinates in sampling.POSITIONS and all(map(sampling.fraction, scales)):
+        return sampling.resampled(
+            builder,
+            tensor,
+            scales,
+            coordinates,
+            cubic=mode == "cubic",
+            coefficient=coefficient,
+            inner=exclude_outside,
+        )
     reach = 2 if mode == "cubic" else 1
     kernel: Callable[..., NDArray[np.float64]] = sampling.triangle
     if mode == "cubic":

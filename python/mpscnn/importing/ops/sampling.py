@@ -6,8 +6,10 @@ They are Metal functions: MPS has no bicubic interpolation, no antialias, and no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +118,74 @@ kernel void sample(texture2d_array<float, access::read> x [[texture(0)]],
 }
 """
 
+RESAMPLE = """
+#include <metal_stdlib>
+using namespace metal;
+
+// Of pixel i of m of the result along an axis of n pixels: weights of four pixels; returns the second.
+// p: coordinates (0 half a pixel, 1 that or 0 if m is 1, 2 aligned corners, 3 asymmetric), the scale's numerator and
+// denominator (0: m / n). Positions are fractions, exact at any extent. flags: 1 cubic, 2 no weight outside.
+static int taps(int i, int n, int m, constant int* p, float a, int flags, thread float4& weights) {
+    int up = p[1] == 0 ? m : p[1], down = p[1] == 0 ? n : p[2];
+    int over = 2 * up, position = (2 * i + 1) * down - up;
+    if (p[0] == 1 && m == 1) position = 0;
+    if (p[0] == 2) {
+        position = i * (n - 1);
+        over = max(m - 1, 1);
+    } else if (p[0] == 3) {
+        position = i * down;
+        over = up;
+    }
+    int first = position / over;
+    if (first * over > position) --first;
+    float t = float(position - first * over) / float(over), s = 1.0f - t;
+    weights = float4(0.0f, s, t, 0.0f);
+    if ((flags & 1) != 0)
+        weights = float4(a * t * s * s, ((a + 2.0f) * t - (a + 3.0f)) * t * t + 1.0f,
+                         ((a + 2.0f) * s - (a + 3.0f)) * s * s + 1.0f, a * s * t * t);
+    if ((flags & 2) != 0) {
+        float sum = 0.0f;
+        for (int k = 0; k < 4; ++k) {
+            if (first + k - 1 < 0 || first + k - 1 >= n) weights[k] = 0.0f;
+            sum += weights[k];
+        }
+        weights = weights / sum;
+    }
+    return first;
+}
+
+static float4 resample(texture2d_array<float, access::read> x, int2 size, constant int* p, float a, uint3 gid) {
+    int width = x.get_width(), height = x.get_height();
+    float4 down = 0.0f, across = 0.0f, v = 0.0f;
+    int top = taps(int(gid.y), height, size.y, p + 1, a, p[0], down);
+    int left = taps(int(gid.x), width, size.x, p + 4, a, p[0], across);
+    for (int i = 0; i < 4; ++i) {
+        if (down[i] == 0.0f) continue;
+        int row = clamp(top + i - 1, 0, height - 1);
+        float4 sum = 0.0f;
+        for (int j = 0; j < 4; ++j)
+            if (across[j] != 0.0f) sum += across[j] * x.read(uint2(clamp(left + j - 1, 0, width - 1), row), gid.z);
+        v += down[i] * sum;
+    }
+    return v;
+}
+
+kernel void resampled(texture2d_array<float, access::read> x [[texture(0)]],
+                      texture2d_array<float, access::write> y [[texture(1)]],
+                      constant int* p [[buffer(0)]], constant float& a [[buffer(1)]],
+                      uint3 gid [[thread_position_in_grid]]) {
+    y.write(resample(x, int2(y.get_width(), y.get_height()), p, a, gid), gid.xy, gid.z);
+}
+
+kernel void resampled_like(texture2d_array<float, access::read> x [[texture(0)]],
+                           texture2d_array<float, access::read> like [[texture(1)]],
+                           texture2d_array<float, access::write> y [[texture(2)]],
+                           constant int* p [[buffer(0)]], constant float& a [[buffer(1)]],
+                           uint3 gid [[thread_position_in_grid]]) {
+    y.write(resample(x, int2(like.get_width(), like.get_height()), p, a, gid), gid.xy, gid.z);
+}
+"""
+
 INTERPOLATIONS = {"bilinear": 0, "linear": 0, "nearest": 1, "bicubic": 2, "cubic": 2}
 PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
@@ -220,6 +290,62 @@ def antialias_table(
     places = first[:, None] + np.arange(int((last - first).max()))
     weights = np.where(places < last[:, None], kernel((places - centres[:, None] + 0.5) / width), 0)
     return Table.of_taps(places, weights / weights.sum(1, keepdims=True), extent)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Rule for a resize by a factor of each axis, or to the height and width of the second source."""
+
+    rows: float = 0.0
+    columns: float = 0.0
+
+    def __call__(self, shape: tuple[int, ...], *like: tuple[int, ...]) -> tuple[int, ...]:  # noqa: D102
+        n, h, w, c = shape
+        return (n, *like[0][1:3], c) if like else (n, math.floor(h * self.rows), math.floor(w * self.columns), c)
+
+
+# Numbers of coordinates, by ONNX's names, for `resampled`.
+POSITIONS = {"half_pixel": 0, "pytorch_half_pixel": 1, "align_corners": 2, "asymmetric": 3}
+
+
+def fraction(scale: float) -> tuple[int, int] | None:
+    """Return a scale as a fraction of small numbers, or None if it is none."""
+    found = Fraction(scale).limit_denominator(1000)
+    if abs(float(found) - scale) > 1e-12 * scale or found.numerator > 1 << 14:
+        return None
+    return found.numerator, found.denominator
+
+
+def resampled(
+    builder: Builder,
+    x: Tensor,
+    by: tuple[float, float] | Tensor,
+    coordinates: str,
+    *,
+    cubic: bool = True,
+    coefficient: float = -0.75,
+    inner: bool = False,
+) -> Tensor:
+    """Resize an image of any height and width by factors that are a `fraction`, or to the extents of another image.
+
+    `coefficient` is that of Keys's kernel; `inner`: taps outside of the source have no weight.
+    """
+    kind, flags = POSITIONS[coordinates], cubic + 2 * inner
+    if isinstance(by, Tensor):
+        parts, sources, rule = [(0, 0), (0, 0)], [x, by], Scaled()
+    else:
+        parts, sources, rule = [fraction(scale) or (0, 0) for scale in by], [x], Scaled(*by)
+    result = rule(*((1, y.height, y.width, y.channels) for y in sources))
+    general.check_image((result[1], result[2], result[3]))
+    return builder.add(
+        general.function("resampled_like" if len(sources) > 1 else "resampled", RESAMPLE),
+        *sources,
+        out_shape=rule,
+        p=np.array([flags, kind, *parts[0], kind, *parts[1]], np.int32),
+        a=float(coefficient),
+        height=result[1],
+        width=result[2],
+    )
 
 
 def grid_sample(
