@@ -165,6 +165,19 @@ def test_one_trace_if_a_layer_fixes_the_sizes(monkeypatch: pytest.MonkeyPatch) -
     assert (count, fixed_by) == (1, "layers.2 (aten.linear)")
 
 
+def test_one_trace_if_an_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.logcumsumexp(torch.relu(x), 2)
+
+    calls = []
+    export = torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda *args, **options: calls.append(1) or export(*args, **options))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="logcumsumexp"):
+        mpscnn.load(Refused(), input_shapes=(1, 4, 6, 8))
+    assert len(calls) == 1
+
+
 def test_two_traces_if_such_a_layer_has_one_size_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a global pooling all sizes are the same."""
     assert traces(monkeypatch, Products(1)) == (2, "")

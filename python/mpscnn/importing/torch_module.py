@@ -41,7 +41,7 @@ def read(
     and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
     only. The module is traced for the example's size first, and then for all sizes. That second trace may fail, refuse
     an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used. It is left out if the
-    first one has a layer that is imported for one size only.
+    first one refuses an operator, or has a layer that is imported for one size only.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def read(
         graph, refused = _static(module, args, kwargs, name, several)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
-            if free_size or (free_size is None and not _is_fixed(graph)):
+            if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):
                 with time_limit.limited(seconds) if free_size is None else contextlib.nullcontext():
                     given = several or _fresh(args, kwargs)
                     program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given))
@@ -101,9 +101,9 @@ def read(
     return graph
 
 
-def _is_fixed(graph: Graph | None) -> bool:
+def _is_fixed(graph: Graph) -> bool:
     """Return whether a node of the trace for one size is known to fix the sizes in any trace."""
-    found = {spec.fixed_by for spec in graph.inputs.values()} if graph is not None else set()
+    found = {spec.fixed_by for spec in graph.inputs.values()}
     return not found <= {"", torch_export.FIXED_BY_TRACE}
 
 
