@@ -175,6 +175,41 @@ def test_function(function: Callable[[torch.Tensor], Any]) -> None:
     check(Function(function), X, free_size=False)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dim", "k"),
+    [
+        ((4, 60, 80), 1, 300),  # parts of equal length
+        ((1, 8209, 1), 1, 17),  # a prime number
+        ((8, 84, 105), 1, 300),  # parts of parts
+        ((2, 9000, 3), 2, 10),
+        ((1, 120, 100), 1, 4000),
+    ],
+)
+@pytest.mark.parametrize("largest", [True, False])
+def test_best_of_more_values_than_channels(shape: tuple[int, ...], dim: int, k: int, largest: bool) -> None:
+    """Values are equal in many places: the first of these are wanted."""
+
+    def body(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.floor(x * 8).flatten(1) if dim == 1 else torch.floor(x * 8)
+        values, places = y.topk(k, dim, largest)
+        one = y.argmax(dim) if largest else y.argmin(dim)
+        return values, places.float(), one.float()
+
+    net = mpscnn.load(Function(body), input_shapes=(1, *shape))
+    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(k))
+    values, places, one = net(x)
+    y = torch.floor(x * 8).flatten(1) if dim == 1 else torch.floor(x * 8)
+    order = torch.argsort(y, dim=dim, descending=largest, stable=True)
+    np.testing.assert_array_equal(places, order.narrow(dim, 0, k).numpy())
+    np.testing.assert_array_equal(values, y.gather(dim, order.narrow(dim, 0, k)).numpy())
+    np.testing.assert_array_equal(one, order.select(dim, 0).numpy())
+
+
+def test_too_many_of_more_values_than_channels() -> None:
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="the 5000 largest of 12000 values: at most 4096 of more"):
+        mpscnn.load(Function(lambda x: x.flatten(1).topk(5000, 1)[0]), input_shapes=(1, 1, 120, 100))
+
+
 def test_sums_of_stacked_tensors_leave_sizes_free() -> None:
     """Feature pyramids add their levels so."""
 

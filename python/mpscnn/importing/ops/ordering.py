@@ -10,10 +10,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
-from . import general, shape
+from . import arithmetic, general, shape
 
 WORK_LIMIT = 1 << 33  # max comparisons of an image
+PART_LIMIT = CHANNEL_LIMIT  # max values that one kernel looks through
 
 SOURCE = """
 #include <metal_stdlib>
@@ -134,6 +138,8 @@ def top(
 
     `wanted`: which of both are computed.
     """
+    if x.rank > 1 and dim % x.rank and x.shape[dim % x.rank - 1] > CHANNEL_LIMIT:
+        return _top_of_parts(builder, x, k, dim % x.rank, largest, wanted)
     y, order = _last(builder, x, dim)
     extent = y.channels
     if not 1 <= k <= extent:
@@ -153,12 +159,58 @@ def top(
     return found
 
 
+def _top_of_parts(
+    builder: Builder, x: Tensor, k: int, dim: int, largest: bool, wanted: tuple[bool, bool]
+) -> list[Tensor | None]:
+    """Return `top` of more values than an image has channels: that of the best of parts.
+
+    Of equal values the first stays the first: parts are in order, and so are the best of each.
+    """
+    extent = x.shape[dim - 1]
+    if not 1 <= k <= PART_LIMIT // 2:
+        raise UnmappedError(
+            f"the {k} {'largest' if largest else 'smallest'} of {extent} values: at most {PART_LIMIT // 2} of more than"
+            f" {PART_LIMIT} are found"
+        )
+    parts = next((n for n in range(2, extent // k + 1) if extent % n == 0 and extent // n <= PART_LIMIT), 0)
+    if parts > EXTENT_LIMIT or (parts and parts * k > extent // 2):
+        parts = 0
+    if parts:
+        inner = (*x.shape[: dim - 1], parts, extent // parts, *x.shape[dim:])
+        values, places = _both(top(builder, shape.reshape(builder, x, inner), k, dim + 1, largest))
+        starts = np.arange(parts, dtype=np.float32).reshape(parts, *[1] * (len(inner) - dim)) * (extent // parts)
+        places = general.binary(builder, arithmetic.add, places, starts)
+        together = (*x.shape[: dim - 1], parts * k, *x.shape[dim:])
+        values, places = (shape.reshape(builder, y, together) for y in (values, places))
+    else:
+        found = []
+        for first in range(0, extent, PART_LIMIT):
+            count = min(PART_LIMIT, extent - first)
+            one, at = _both(top(builder, shape.narrow(builder, x, dim, first, count), min(k, count), dim, largest))
+            found.append((one, arithmetic.add(builder, at, float(first)) if first else at))
+        values, places = (shape.cat(builder, list(group), dim) for group in zip(*found, strict=True))
+    best, chosen = top(builder, values, k, dim, largest, wanted)
+    return [best, None if chosen is None else pick(builder, places, dim, chosen)]
+
+
+def _both(found: list[Tensor | None]) -> tuple[Tensor, Tensor]:
+    values, places = found
+    assert values is not None
+    assert places is not None
+    return values, places
+
+
 def argument(builder: Builder, x: Tensor, dim: int, keepdim: bool, largest: bool) -> Tensor:
     """Return the index of the max or min along an axis, the first of equals, as a float."""
-    y, order = _last(builder, x, dim)
-    kind = "Max" if largest else "Min"
-    z = builder.add(f"ReduceFeatureChannelsArgument{kind}", replace(y, axes="NHWC", flat=None), channels=1)
-    result = _back(builder, z, x, dim, 1, order)
+    if x.rank > 1 and dim % x.rank and x.shape[dim % x.rank - 1] > PART_LIMIT:
+        found = top(builder, x, 1, dim, largest, (False, True))[1]
+        assert found is not None
+        result = found
+    else:
+        y, order = _last(builder, x, dim)
+        kind = "Max" if largest else "Min"
+        z = builder.add(f"ReduceFeatureChannelsArgument{kind}", replace(y, axes="NHWC", flat=None), channels=1)
+        result = _back(builder, z, x, dim, 1, order)
     return (
         result
         if keepdim
