@@ -125,6 +125,21 @@ def normalized_tokens_of_all_images(x: torch.Tensor) -> torch.Tensor:
     return F.batch_norm(y.flatten(0, 1), mean, variance.abs() + 0.5, weight, mean * 2).reshape_as(y)
 
 
+def indexed_blocks(x: torch.Tensor) -> torch.Tensor:
+    """Values in another order, of blocks that are taken together with the batch, and behind an axis in front."""
+    n, c, h, w = x.shape
+    y = x.reshape(-1, h, w)[:, :, torch.tensor([3, 0, 7, 1, 1])].reshape(n, c, h, 5)
+    return y.permute(1, 0, 2, 3)[:, :, torch.tensor([5, 2, 0])].permute(1, 0, 2, 3)
+
+
+def constants_around_the_batch(x: torch.Tensor) -> torch.Tensor:
+    """Constants that broadcast with axes in front of the batch."""
+    y = x.view(len(x), 2, 2, 6, 8).permute(1, 2, 0, 3, 4)  # two axes of equal extent, the batch, rows, columns
+    y = y + constant(2, 1, 1, 6, 8).to(x) + constant(2, 1, 1, 1).to(x) * 3 + constant(8).to(x)
+    y = torch.where(constant(2, 1, 1, 1, 8).to(x) > 0, y, constant(2, 1, 6, 1).to(x))
+    return y.permute(2, 0, 1, 3, 4).reshape(x.shape)
+
+
 def state_in_place(x: torch.Tensor) -> torch.Tensor:
     """Operators that change constants of the forward pass in place, as the first step of an LSTM cell."""
     state = x.new_zeros(len(x), 4, 6, 8).add_(0.25)
@@ -159,6 +174,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "heads": heads,
     "heads_of_windows": heads_of_windows,
     "normalized_tokens_of_all_images": normalized_tokens_of_all_images,
+    "indexed_blocks": indexed_blocks,
+    "constants_around_the_batch": constants_around_the_batch,
     "state_in_place": state_in_place,
     "five_axes": lambda x: x.view(len(x), 2, 2, 6, 8).permute(0, 4, 1, 3, 2).contiguous(),
     "sum_of_groups": lambda x: x.view(len(x), 2, 2, 6, 8).sum(2),

@@ -19,6 +19,11 @@ from .torch_arguments import Arguments, Merged, Turned
 _AXES = {"dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim"}
 # Operators for which an axis may be the one behind the last.
 _INSERTS = {"unsqueeze", "stack"}
+# Operators whose constants broadcast with the tensor.
+_POINTWISE = {
+    *("add", "div", "mul", "rsub", "sub", "maximum", "minimum", "pow", "masked_fill", "where", "fmod", "remainder"),
+    *("eq", "ge", "gt", "le", "lt", "ne", "logical_and", "logical_or", "logical_xor"),
+}
 
 
 def is_moved(value: Any) -> bool:
@@ -37,6 +42,16 @@ class _Lifted(Arguments):
             given.builder, given.node, values, given._batch, given._number, given._constant, given._computed
         )
         self.place, self.source_rank, self.operator = place, rank, name
+        if "indices" in values and isinstance(values["indices"], (list, tuple)):
+            self.values = values | {"indices": self._of_axes(values["indices"])}
+
+    def _of_axes(self, indices: Any) -> list[Any]:
+        """Return indices of the axes of the tensor with its batch in front: one for each axis, or None."""
+        found: list[Any] = [None] * (self.source_rank + 1)
+        for dim, index in enumerate(indices):
+            if index is not None:
+                found[self._moved(dim)] = index
+        return found
 
     def _moved(self, dim: int) -> int:
         rank = self.source_rank + (self.operator in _INSERTS)
@@ -104,6 +119,8 @@ def lifted(function: Any, name: str, given: Arguments) -> Any:
         raise UnmappedError("tensors with the batch at different places")
     values = {key: _in_front(value, given, first) for key, value in given.values.items()}
     rank = len(first.shape)
+    if place and name in _POINTWISE:
+        values = {key: _turned_constant(value, place, rank) for key, value in values.items()}
     if name in ("permute", "transpose", "swapaxes", "swapdims"):
         return _permuted(given, first, name, rank)
     arguments = _Lifted(given, values, place, rank, name)
@@ -137,6 +154,14 @@ def _in_front(value: Any, given: Arguments, first: Merged | Turned) -> Any:
     if isinstance(value, Merged):
         return value.apart(given.builder)
     return value.tensor if isinstance(value, Turned) else value
+
+
+def _turned_constant(value: Any, place: int, rank: int) -> Any:
+    """Return a constant that broadcasts with a tensor of `rank` axes whose axis `place` becomes the first."""
+    if not isinstance(value, torch.Tensor) or value.ndim <= rank - 1 - place:
+        return value
+    whole = value.reshape((1,) * (rank - value.ndim) + tuple(value.shape))
+    return whole.movedim(place, 0)
 
 
 def _of_one_image(constant: torch.Tensor, like: Merged, batch: int) -> torch.Tensor:
