@@ -210,6 +210,19 @@ def test_too_many_of_more_values_than_channels() -> None:
         mpscnn.load(Function(lambda x: x.flatten(1).topk(5000, 1)[0]), input_shapes=(1, 1, 120, 100))
 
 
+def test_more_columns_than_an_image_has() -> None:
+    """A detector's boxes at four scales, with the softmax over distances of each."""
+
+    class Boxes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scales = [x, *(F.avg_pool2d(x, n) for n in (2, 4))]
+            y = torch.cat([one.flatten(2) for one in scales], 2)
+            z = y.view(len(x), 2, 4, -1).transpose(2, 1).softmax(1)
+            return F.conv2d(z, constant(1, 4, 1, 1).to(x), constant(1).to(x)).squeeze(1) + y[:, :2]
+
+    check(Boxes(), (8, 120, 128))
+
+
 def test_sums_of_stacked_tensors_leave_sizes_free() -> None:
     """Feature pyramids add their levels so."""
 

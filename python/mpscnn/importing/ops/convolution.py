@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
+from ...graph import EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
 from . import general
 from .shape import arrange
@@ -243,9 +244,16 @@ def _convolve(
     spatial: str,
 ) -> Tensor:
     _check_rank(weight, 4)
-    x = _as_image(builder, x, spatial)
     outputs, inputs = weight.shape[:2]
     _check_bias(bias, outputs)
+    is_of_pixels = weight.shape[2:] == stride == dilation == (1, 1) and padding in (((0, 0), (0, 0)), "same", "valid")
+    if x.rank == 4 and is_of_pixels and x.shape[0] == inputs and max(x.shape[1:]) > EXTENT_LIMIT:
+        # Boxes of a detector, more than an image has columns: each is a pixel of an image with more rows.
+        y, order = general.with_last(builder, x, [1])
+        y = replace(y, axes="NHWC", flat=None)
+        y = builder.add("Convolution", y, channels=outputs, weight=weight, bias=bias)
+        return general.restored(builder, y, (outputs, *x.shape[1:]), order)
+    x = _as_image(builder, x, spatial)
     if groups < 1 or outputs % groups or inputs * groups != x.channels:
         raise InvalidModelError(
             f"{builder.origin}: weights {weight.shape} in {groups} groups do not fit a source of {x.channels} channels."

@@ -186,10 +186,14 @@ def with_short_end(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def storage_of(shape: Sequence[int]) -> tuple[int, int, int]:
-    """Return `image_of`, or, if that has too many rows, an image with more columns that has the same channels."""
+    """Return `image_of`, or, if that has too many rows or columns, another image that has the same channels."""
     height, width, channels = image_of(shape)
     if len(shape) > 3 and height > EXTENT_LIMIT:
-        return height // shape[-3], width * shape[-3], channels
+        height, width = height // shape[-3], width * shape[-3]
+    if width > EXTENT_LIMIT >= height:
+        most = EXTENT_LIMIT // max(height, 1)
+        parts = next((n for n in range(2, most + 1) if width % n == 0 and width // n <= EXTENT_LIMIT), 1)
+        height, width = height * parts, width // parts
     return height, width, channels
 
 
@@ -287,9 +291,9 @@ def part(builder: Builder, x: Tensor, place: int, wanted: range) -> Tensor:
 
 def channels_second(builder: Builder, x: Tensor) -> Tensor:
     """Return a tensor of two to four axes as an image whose channels are axis 1."""
-    count = len(x.shape)
-    y = permute(builder, x, [*range(1, count), 0])
-    check_image((1, 1, x.shape[0]))
+    count, strides = len(x.shape), strides_of(x.shape)
+    shape = (*x.shape[1:], x.shape[0])
+    y = strided(builder, x, shape, (*strides[1:], strides[0]), image_of(shape))
     return replace(y, axes="NC" + "HW"[3 - count :], flat=None)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...errors import InvalidModelError
-from ...graph import CHANNEL_LIMIT
+from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
 from . import general
 
@@ -329,7 +329,10 @@ def _cat_around(builder: Builder, tensors: Sequence[Tensor], place: int) -> Tens
             )
         shape[place] += x.shape[place]
     last = place == len(shape) - 1 and shape[place] <= CHANNEL_LIMIT
-    parts = [general.store(builder, x) if last else _rows_of_parts(builder, x, place) for x in tensors]
+    if not last and shape[place] > EXTENT_LIMIT:
+        parts = _grouped_parts(builder, tensors, place)
+    else:
+        parts = [general.store(builder, x) if last else _rows_of_parts(builder, x, place) for x in tensors]
     y = cat(builder, [replace(x, axes="NHWC", flat=None) for x in parts], 3 if last else 2)
     return general.reshape(y, shape)
 
@@ -356,6 +359,15 @@ def _side_by_side(builder: Builder, tensors: Sequence[Tensor]) -> Tensor:
 def stack(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Same as torch.stack."""
     return cat(builder, [unsqueeze(builder, x, dim) for x in tensors], dim)
+
+
+def _grouped_parts(builder: Builder, tensors: Sequence[Tensor], place: int) -> list[Tensor]:
+    """Return images whose columns are groups of axis `place`, of equal length, and the axes behind it."""
+    before, behind = math.prod(tensors[0].shape[:place]), math.prod(tensors[0].shape[place + 1 :])
+    common = math.gcd(*(x.shape[place] for x in tensors))
+    each = max((n for n in range(1, common + 1) if common % n == 0 and n * behind <= CHANNEL_LIMIT), default=1)
+    images = [(before, x.shape[place] // each, each * behind) for x in tensors]
+    return [general.store(builder, general.reshape(x, image), image) for x, image in zip(tensors, images, strict=True)]
 
 
 def _rows_of_parts(builder: Builder, x: Tensor, place: int) -> Tensor:
