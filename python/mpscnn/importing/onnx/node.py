@@ -95,7 +95,8 @@ class Call:
     wanted : list of bool
         For each output, whether it is read.
     readers : tuple of str
-        Operators of the nodes that read the first output.
+        Operators of the nodes that read the first output; "" for a Cast to integers or truth values, and for an output
+        of the model.
     is_whole : bool
         Whether the first input has integers or truth values.
     types : tuple of str

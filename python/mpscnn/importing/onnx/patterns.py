@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 
 VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
+FLOATS = frozenset({1, 10, 11, 16})  # float32, float16, float64, bfloat16, of TensorProto.DataType
+
+
+def _reader(node: NodeProto) -> str:
+    is_whole = node.op_type == "Cast" and not any(a.name == "to" and a.i in FLOATS for a in node.attribute)
+    return "" if is_whole else str(node.op_type)
 
 
 class Patterns:
@@ -53,8 +59,8 @@ class Patterns:
                 self._match_lrn(node)
 
     def readers(self, name: str) -> tuple[str, ...]:
-        """Return the operators of the nodes that read a value."""
-        return tuple(str(node.op_type) for node in self._readers.get(name, ()))
+        """Return the operators of the nodes that read a value; "" for a Cast to another type than one of floats."""
+        return tuple(_reader(node) for node in self._readers.get(name, ()))
 
     def _other(self, node: NodeProto, operator: str, test: Callable[[str], bool]) -> str | None:
         """Return the other operand of a binary node if one passes the test, otherwise None."""

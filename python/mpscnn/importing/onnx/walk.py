@@ -412,7 +412,7 @@ class Walk:
                 ]
             return [activation.gelu(self.builder, source) if known == "gelu" else source]
         wanted = [bool(output) and output in needed for output in node.output]
-        readers = self._patterns.readers(node.output[0])
+        readers = self._patterns.readers(node.output[0]) + ("",) * (node.output[0] in self.source.outputs)
         is_whole = bool(inputs) and (inputs[0] in self.integers or inputs[0] in self.truths)
         types = [
             self.types.get(i, "bool" if i in self.truths else "int64" if i in self.integers else "") for i in inputs
