@@ -251,6 +251,17 @@ def test_sums_behind_a_move_are_refused():
         mpscnn.load(model(nodes, {"x": "int8"}, "int8"))
 
 
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div", "Mod"])
+@pytest.mark.parametrize("number", [2**24 + 1, -(2**24) - 1, 2**63 - 1])
+def test_constants_that_floats_round_are_refused(operator: str, number: int) -> None:
+    nodes = [node(operator, ["x", "c"], ["n"], "sum"), cast("cast", "n", "y")]
+    proto = model(nodes, {"x": "int64"}, c=np.array([1, number]).reshape(2, 1, 1)[1:])
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=rf"with the integer {number}, which float32 rounds"):
+        mpscnn.load(proto)
+    exact = model(nodes, {"x": "int64"}, c=np.array([2**25]).reshape(1, 1, 1))
+    mpscnn.load(exact)
+
+
 @pytest.mark.parametrize("dtype", ["uint32", "uint64"])
 def test_differences_below_zero_are_refused(dtype):
     with pytest.raises(mpscnn.UnsupportedOperatorError, match=f"differences of {dtype}, which wrap below 0"):

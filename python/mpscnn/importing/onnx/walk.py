@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import helper
 
-from ..._inputs import is_integer
+from ..._inputs import EXACT, is_integer
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import FRACTIONS, Graph
 from ..builder import Builder, Tensor, UnmappedError
@@ -434,6 +434,8 @@ class Walk:
             raise UnmappedError("arithmetic of integers: convert them to floats with a Cast before")
         if operator in SUMS:
             self._refuse_wraps(operator, inputs)
+        if operator in ("Add", "Div", "Mod", "Mul", "Sub"):
+            _refuse_rounding(values)
         with np.errstate(all="ignore"):  # weights may be infinite
             if any(isinstance(v, Moved) for v in values):
                 result = moved.apply(call)
@@ -538,6 +540,19 @@ class Walk:
         if sparse:
             raise UnmappedError(f'"{name}" is sparse')
         raise InvalidModelError(f'"{name}" is not made by any node before.')
+
+
+def _refuse_rounding(values: list[Any]) -> None:
+    """Raise UnmappedError for constant integers that float32, in which integers are computed, does not hold."""
+    for value in values:
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+            large = value[(value > EXACT) | (value < -EXACT)].tolist()
+            wrong = next((number for number in large if int(np.float32(number)) != number), None)
+            if wrong is not None:
+                raise UnmappedError(
+                    f"arithmetic with the integer {wrong}, which float32 rounds: whole numbers are exact up to"
+                    " 2 ** 24 here; convert the values to floats with a Cast before"
+                )
 
 
 def _constant(call: Call) -> Value:
