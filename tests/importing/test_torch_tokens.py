@@ -194,6 +194,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "cat_of_five_axes": lambda x: torch.cat([x.view(len(x), 2, 2, 6, 8)] * 2, 2),
     "cat_of_last_axis": lambda x: torch.cat([x.view(len(x), 2, 2, 6, 8) + i for i in range(2)], 4),
     "cat_with_constant": first_token,
+    "cat_with_nothing": lambda x: torch.cat([x.flatten(2)[:, :0], x.flatten(2)[:, 1:], x[:, :0].flatten(2)], 1) * 2,
     "split_of_tokens": lambda x: x.flatten(2).transpose(1, 2).split([8, 40], 1)[1],
     "part_with_step": lambda x: x.view(len(x), 2, 2, 6, 8)[:, :, :, 1::2],
     "repeated": lambda x: x.view(len(x), 2, 2, 48).repeat(1, 1, 3, 2),

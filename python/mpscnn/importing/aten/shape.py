@@ -412,6 +412,8 @@ def _slice(b: Builder, a: Arguments) -> Any:
     whole = a["step"] == 1 and -len(extents) <= dim < len(extents) and same_extent(extents[dim], result[dim])
     if whole:
         return _same_values(b, a)
+    if any(not isinstance(extent, Computed) and extent == 0 for extent in result):
+        return torch.zeros([int(extent) for extent in result])  # concatenations leave it out
     return shape.strided_slice(
         b, a.source, axis(a, "dim"), a.optional_integer("start"), a.optional_integer("end"), a.integer("step")
     )
