@@ -139,7 +139,9 @@ def instance_of(value: Any, name: str, *kinds: type, last: str = "") -> Any:
     if not isinstance(value, kinds):
         nouns = [kind.__name__ for kind in kinds] + [last] * bool(last)
         listed = " or ".join(filter(None, [", ".join(nouns[:-1]), nouns[-1]]))
-        refuse(value, name, f"{'an' if listed[0] in 'AEIOU' else 'a'} {listed}")
+        # A name, as PyTorch takes in place of a device.
+        advice = f': give Device("{value}")' if listed == "Device" and isinstance(value, str) else ""
+        refuse(value, name, f"{'an' if listed[0] in 'AEIOU' else 'a'} {listed}{advice}")
     if not _core._is_made(value):
         raise TypeError(f"{name} ({type(value).__name__}) was not made: its __init__ has not run.")
     return value

@@ -330,7 +330,7 @@ def compare(
     *,
     absent: Mapping[str, str] | None = None,
     progress: Callable[[float], object] | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     reduced_tolerance: float = REDUCED_TOLERANCE,
 ) -> Comparison:
     """Compare the results of the contestants, then time them; return a `Comparison`.
@@ -348,7 +348,7 @@ def compare(
     for player in players:
         difference = _difference(results[first.name], results[player.name])
         exact = player.precision == first.precision == "float32"
-        allowed = tolerance if exact else reduced_tolerance
+        allowed = (TOLERANCE if tolerance is None else tolerance) if exact else reduced_tolerance
         if not difference <= allowed:
             raise ResultsDifferError(
                 f"{case}, batch {batch}: results of {player.name} differ from those of {first.name} by {difference:.1e}"
