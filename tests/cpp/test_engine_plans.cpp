@@ -452,8 +452,9 @@ class Narrowing final : public Declining {
 /// Lists of kernels, one after the other, and which of the results between them are narrow. Letters: c and C are
 /// convolutions, the second one allows reduced precision; A is like C, and adds the result before; b and B are gradients
 /// of convolutions by their source, likewise; d is the one of a depth-wise convolution that allows it; m, a: max and
-/// average pooling; n: instance normalization; t: tanh; g: its gradient; i: tanh of the list's input; r: ReLU; p: padding
-/// with ones; l: local response normalization, which needs float32.
+/// average pooling; n: instance normalization; s: a normalization, and the sum with the image before its source; t: tanh;
+/// g: its gradient; i: tanh of the list's input; r: ReLU; p: padding with ones; l: local response normalization, which
+/// needs float32.
 void test_narrowing() {
   constexpr i64 kSide = 16;
   Random random(17);
@@ -484,6 +485,13 @@ void test_narrowing() {
         case 'r': add(NeuronProblem{src, dst, relu}); break;
         case 'p': add(pad); break;
         case 'n': add(NormalizeProblem{.src = {src}, .dst = dst, .gamma = ones, .beta = ones, .groups = kSide}); break;
+        case 's': {
+          NormalizeAddProblem sum;
+          sum.src.view = src, sum.addend.view = images[images.size() - 2], sum.dst = dst;
+          sum.gamma = sum.beta = sum.mean = sum.variance = ones;
+          add(sum);
+          break;
+        }
         case 'g': add(NeuronGradientProblem{{src}, {src}, dst, tanh}); break;
         case 'l': add(LRNProblem{.src = src, .dst = dst}); break;
         case 'b':
@@ -529,6 +537,9 @@ void test_narrowing() {
       {"tbt", "000", "nothing allows it"},
       {"Ctb", "100", "read by the gradient of a convolution that does not allow it"},
       {"Cdt", "100", "the gradient of a depth-wise convolution rounds nothing"},
+      {"CCst", "1110", "a residual sum is rounded as its source"},
+      {"tCst", "0110", "what is added is not rounded by the sum"},
+      {"ttst", "0000", "nothing allows it"},
       {"ClC", "000", "read by a kernel that needs float32, and written by it"},
   };
   for (const Case& each : cases) {

@@ -6,8 +6,7 @@
 #include <type_traits>
 
 #include "engine/engine.hpp"
-#include "engine/plan/fusion.hpp"
-#include "engine/plan/quantization.hpp"
+#include "engine/plan/steps.hpp"
 #include "engine/problem/problem.hpp"
 
 namespace openmps {
@@ -16,29 +15,30 @@ namespace {
 /// Use of images by a kernel.
 enum class Role : std::uint8_t {
   convolves,  ///< allows reduced precision: reads its source and writes its result as bfloat16
-  selects,    ///< its results are values of its source
+  follows,    ///< its result is rounded where its source is
   computes,   ///< converts what it reads and writes
   other,      ///< cannot use bfloat16
 };
 
 Role role_of(const ConvProblem& problem) { return problem.reduced_precision ? Role::convolves : Role::computes; }
 Role role_of(const TransposeProblem& problem) { return problem.reduced_precision ? Role::convolves : Role::computes; }
-Role role_of(const PoolProblem& problem) { return problem.type == PoolType::max ? Role::selects : Role::computes; }
-Role role_of(const CopyProblem&) { return Role::selects; }
-Role role_of(const ReshapeProblem&) { return Role::selects; }
+Role role_of(const PoolProblem& problem) { return problem.type == PoolType::max ? Role::follows : Role::computes; }
+Role role_of(const CopyProblem&) { return Role::follows; }
+Role role_of(const ReshapeProblem&) { return Role::follows; }
 Role role_of(const PadProblem& problem) {
   const bool is_constant = problem.edge == PadEdge::constant && (problem.fill != 0 || problem.fill_per_channel);
-  return is_constant ? Role::computes : Role::selects;
+  return is_constant ? Role::computes : Role::follows;
 }
 Role role_of(const ResampleProblem& problem) {
-  return problem.type == ResampleType::nearest ? Role::selects : Role::computes;
+  return problem.type == ResampleType::nearest ? Role::follows : Role::computes;
 }
 Role role_of(const NeuronProblem& problem) {
-  return problem.neuron.type == NeuronType::relu && problem.neuron.a == 0 ? Role::selects : Role::computes;
+  return problem.neuron.type == NeuronType::relu && problem.neuron.a == 0 ? Role::follows : Role::computes;
 }
 Role role_of(const BinaryProblem& problem) { return problem.mask.memory ? Role::other : Role::computes; }
 Role role_of(const NormalizeProblem&) { return Role::computes; }
-Role role_of(const NormalizeAddProblem& problem) { return problem.mask.memory ? Role::other : Role::computes; }
+/// Residual sums of a training step are rounded as the convolutions' results, as by PyTorch's autocast.
+Role role_of(const NormalizeAddProblem& problem) { return problem.mask.memory ? Role::other : Role::follows; }
 Role role_of(const ReduceProblem&) { return Role::computes; }
 Role role_of(const SoftmaxProblem&) { return Role::computes; }
 /// Gradients of depth-wise convolutions are products of float32.
@@ -66,14 +66,7 @@ class Narrower {
       : index_(structure), blocks_(structure.blocks.size()) {
     for (std::size_t i = 0; i < blocks_.size(); ++i)
       blocks_[i].may_be = structure.blocks[i].is_fresh && structure.blocks[i].is_apart;
-    for (const Plan::Step& step : steps) {
-      if (!step.dequantizations.empty())
-        add(quantized_problem(commands, step));
-      else if (step.commands.size() > 1)
-        add(fused_problem(commands, step));
-      else
-        add(commands[step.commands.front()].problem);
-    }
+    for (const Plan::Step& step : steps) add(planned_problem(commands, step));
   }
 
   std::vector<std::uint32_t> narrowed() {
@@ -87,7 +80,7 @@ class Narrower {
  private:
   struct Use {
     Role role;
-    std::uint32_t other;  ///< of a kernel that selects: the block on its other side
+    std::uint32_t other;  ///< of a kernel that follows: the block on its other side
   };
   struct Block {
     bool may_be = false;  ///< its memory, and all uses so far, permit bfloat16
@@ -131,6 +124,8 @@ class Narrower {
   template <class P>
   std::uint32_t source_of(const P& problem) const {
     if constexpr (requires { index_.of(problem.src.memory.get()); }) return index_.of(problem.src.memory.get());
+    if constexpr (requires { index_.of(problem.src.view.memory.get()); })
+      return index_.of(problem.src.view.memory.get());
     return BlockIndex::kNone;
   }
   template <class P>
@@ -152,7 +147,7 @@ class Narrower {
     for (const Block& block : blocks_) result.push_back(block.may_be);
     const auto rounds = [&](const Use& use) {
       return use.role == Role::convolves ||
-             (use.role == Role::selects && use.other != BlockIndex::kNone && result[use.other]);
+             (use.role == Role::follows && use.other != BlockIndex::kNone && result[use.other]);
     };
     for (bool changes = true; changes;) {
       changes = false;
