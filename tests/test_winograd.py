@@ -140,3 +140,35 @@ def test_infinity_and_nan() -> None:
         assert not np.isfinite(y[8:11, 9:12]).any()
         y[8:12, 8:12] = 0
         assert np.isfinite(y).all()
+
+
+@pytest.mark.parametrize("batch", [4, 9])
+def test_weights_of_a_training_step(batch: int) -> None:
+    """Weights in place are transformed at each step: by panels for 64 tiles, all at once for 144."""
+    torch = pytest.importorskip("torch")
+    shape = (batch, 192, 16, 16)
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(192, 200, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(200, 256, 3, padding=1),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(256, 4),
+    )
+    optimizer = mpscnn.OptimizerStochasticGradientDescent(0.5)
+    trainer = mpscnn.Trainer(module, input_shapes=shape, optimizer=optimizer)
+    x, labels = np.random.default_rng(0).standard_normal(shape, dtype=np.float32), np.arange(batch) % 4
+    losses = [trainer.step(x, labels).loss for _ in range(2)]
+    exact = module.double()
+    descent = torch.optim.SGD(exact.parameters(), lr=0.5)
+    for loss in losses:
+        descent.zero_grad()
+        expected = torch.nn.functional.cross_entropy(exact(torch.from_numpy(x).double()), torch.from_numpy(labels))
+        expected.backward()
+        descent.step()
+        assert abs(loss - expected.item()) < 1e-5
+    found = trainer.state_dict()
+    for name, parameter in exact.state_dict().items():
+        difference = np.abs(found[name] - parameter.numpy()).max() / np.abs(parameter.numpy()).max()
+        assert difference < 2e-5, (name, difference)

@@ -65,7 +65,7 @@ bool is_zen4() {
 /// Zen 4 computes vectors of AVX-512 in two halves. So its multiplications take twice as long as others', and the
 /// transforms, which wait for the caches, as long.
 const Costs& costs() {
-  static const Costs result = has_avx512() && is_zen4() ? Costs{12, 10, 4, 4} : Costs{24, 22, 5, 8};
+  static const Costs result = has_avx512() && is_zen4() ? Costs{12, 10, 4, 4, 36} : Costs{24, 22, 5, 8, 36};
   return result;
 }
 

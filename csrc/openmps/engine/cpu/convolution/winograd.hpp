@@ -63,6 +63,7 @@ struct Costs {
   i64 source, result;  ///< of the transforms of a tile, for each product and each input or output
   i64 weights;         ///< of reading weights that exceed the caches of the cores, in tiles per thread
   i64 gradients;       ///< of the transform of the weights' gradients, in tiles
+  i64 packing;         ///< of transforming weights in place, in tiles
 };
 
 /// sums[r][lane] = sum over k of a[r][k] * b[k][lane], or += if `adds`. Steps count floats: from one row or k of `a`,

@@ -239,14 +239,6 @@ MPSCNN_AVX512 inline Doubles doubles(double value) { return _mm512_set1_pd(value
 MPSCNN_AVX512 inline Doubles load_doubles(const double* from) { return _mm512_loadu_pd(from); }
 MPSCNN_AVX512 inline Doubles load_doubles(const float* from) { return _mm512_cvtps_pd(_mm256_loadu_ps(from)); }
 MPSCNN_AVX512 inline void store_doubles(double* to, Doubles value) { _mm512_storeu_pd(to, value); }
-/// Return the first `left` floats, `stride` apart, and zeros, as doubles.
-MPSCNN_AVX512 inline Doubles load_doubles(const float* from, std::int64_t stride, std::int64_t left) {
-  const auto lanes = static_cast<__mmask8>(left >= kDoubles ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
-  if (stride == 1) return _mm512_cvtps_pd(_mm256_maskz_loadu_ps(lanes, from));
-  const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i places = _mm256_mullo_epi32(numbers, _mm256_set1_epi32(static_cast<int>(stride)));
-  return _mm512_cvtps_pd(_mm256_mmask_i32gather_ps(_mm256_setzero_ps(), lanes, places, from, 4));
-}
 MPSCNN_AVX512 inline void store_floats(float* to, Doubles value) { _mm256_storeu_ps(to, _mm512_cvtpd_ps(value)); }
 
 }  // namespace avx512
@@ -279,11 +271,6 @@ MPSCNN_AVX2 inline Doubles doubles(double value) { return _mm256_set1_pd(value);
 MPSCNN_AVX2 inline Doubles load_doubles(const double* from) { return _mm256_loadu_pd(from); }
 MPSCNN_AVX2 inline Doubles load_doubles(const float* from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
 MPSCNN_AVX2 inline void store_doubles(double* to, Doubles value) { _mm256_storeu_pd(to, value); }
-MPSCNN_AVX2 inline Doubles load_doubles(const float* from, std::int64_t stride, std::int64_t left) {
-  if (left >= kDoubles && stride == 1) return _mm256_cvtps_pd(_mm_loadu_ps(from));
-  if (left >= kDoubles) return _mm256_setr_pd(from[0], from[stride], from[2 * stride], from[3 * stride]);
-  return _mm256_setr_pd(left > 0 ? from[0] : 0, left > 1 ? from[stride] : 0, left > 2 ? from[2 * stride] : 0, 0);
-}
 MPSCNN_AVX2 inline void store_floats(float* to, Doubles value) { _mm_storeu_ps(to, _mm256_cvtpd_ps(value)); }
 
 }  // namespace avx2
