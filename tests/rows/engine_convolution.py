@@ -441,6 +441,7 @@ POOLED = [
     (2, 40, 70, 40, -3, 0, "zero", "relun"),
     (1, 37, 43, 24, -2, -1, "zero", "relu"),  # an odd number of values in a row
     (3, 30, 22, 64, 0, -2, "zero", "relu"),
+    (133, 14, 14, 24, -3, -1, "zero", "relu"),  # tiles of 4 rows, more than a GPU has multiprocessors
 ]
 
 

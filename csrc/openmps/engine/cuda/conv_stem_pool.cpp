@@ -13,12 +13,25 @@
 namespace openmps::cuda {
 namespace {
 
-using product::stem_pool::StemPoolArgs;
+using product::stem_pool::StemPoolArgs, product::stem_pool::Shape, product::stem_pool::Pairs,
+    product::stem_pool::Singles;
 
 constexpr i64 kMaxExtent = 1 << 24;  // coordinates of values have 32 bits
-constexpr i64 kBlocksPerProcessor = 2;
+constexpr i64 kMaxRows = 64;         // of a tile
 
 i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
+
+/// Return the rows of the result in a tile: high tiles convolve fewer rows twice, low ones occupy more processors.
+i64 rows_of_tile(const ConvPoolProblem& p, i64 tiles_w, i64 processors) {
+  i64 best = 1, least = 0;
+  for (i64 rows = 1; rows <= std::min(p.dst.h, kMaxRows); ++rows) {
+    const i64 rounds = divided_up(p.dst.n * tiles_w * divided_up(p.dst.h, rows), processors);
+    // Pairs of rows of the source, and about as long to start a tile as for 4 more.
+    const i64 cost = rounds * (2 * rows + product::stem_pool::kOpen + 4);
+    if (rows == 1 || cost < least) best = rows, least = cost;
+  }
+  return best;
+}
 
 /// Return why no kernel computes the problem. Addresses do not matter.
 const char* why_not(const ConvPoolProblem& p, const Gpu& gpu) {
@@ -53,7 +66,7 @@ const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
   GpuWeights& copies = GpuWeights::of(work.gpu(), *p.weights);
   StemPoolArgs args{.src = work.view(p.src),
                     .dst = work.view(p.dst),
-                    .weights = {is_half ? copies.stem(*p.weights, p.window.start_w & 1) : copies.stem_tf32(*p.weights)},
+                    .weights = {copies.stem(*p.weights, p.dst.format)},
                     .bias = copies.bias(*p.weights),
                     .start_h = static_cast<int>(p.window.start_h),
                     .start_w = static_cast<int>(p.window.start_w),
@@ -61,17 +74,15 @@ const char* run_conv_pool_stem(const Call<ConvPoolProblem>& call) {
                     .conv_w = static_cast<int>(p.w),
                     .pool_h = static_cast<int>(p.pool.start_h),
                     .pool_w = static_cast<int>(p.pool.start_w),
-                    .rows = is_half ? product::stem_pool::Pairs::kMaxRows : product::stem_pool::Singles::kMaxRows,
                     .neuron = work.activation(p.neuron)};
-  args.tiles_w = static_cast<int>(divided_up(p.dst.w, product::stem_pool::kColumns));
-  // Low tiles convolve more pixels twice; high ones leave processors idle if there are few images.
-  while (args.rows > 2 && p.dst.n * args.tiles_w * divided_up(p.dst.h, args.rows) < work.gpu().processors())
-    --args.rows;
+  args.tiles_w = static_cast<int>(divided_up(p.dst.w, is_half ? Shape<Pairs>::kColumns : Shape<Singles>::kColumns));
+  args.rows = static_cast<int>(rows_of_tile(p, args.tiles_w, work.gpu().processors()));
   args.tiles_h = static_cast<int>(divided_up(p.dst.h, args.rows));
   args.tiles = p.dst.n * args.tiles_h * args.tiles_w;
-  args.blocks = std::min<i64>(args.tiles, kBlocksPerProcessor * work.gpu().processors());
+  args.blocks = std::min<i64>(args.tiles, work.gpu().processors());
   const i64 of_word = is_half ? 2 : 1, of_vector = is_half ? 8 : 4;  // values
-  args.loads_words = p.src.w_stride == 3 && p.src.w % of_word == 0 && p.src.h_stride % of_word == 0 &&
+  const bool starts_words = !is_half || p.window.start_w % 2 != 0;   // one value before the windows
+  args.loads_words = p.src.w_stride == 3 && starts_words && p.src.w % of_word == 0 && p.src.h_stride % of_word == 0 &&
                      p.src.n_stride % of_word == 0 && args.src.data.address % 4 == 0;
   args.stores_vectors = args.dst.data.address % 16 == 0 && p.dst.w_stride % of_vector == 0 &&
                         p.dst.h_stride % of_vector == 0 && p.dst.n_stride % of_vector == 0;

@@ -99,9 +99,7 @@ layout::ArrangeWeightsArgs GpuWeights::arrangement(const ConvWeights& weights, c
     case Form::packed_shifted:
     case Form::packed_columns:
     case Form::packed_squares:
-    case Form::stem:
-    case Form::stem_odd:
-    case Form::stem_tf32: break;  // kernels of their own
+    case Form::stem: break;  // kernels of their own
   }
   return args;
 }
@@ -136,15 +134,15 @@ i64 vectors_of(const product::PackWeightsArgs& args) {
   return groups * args.chunks * product::kColumnTiles * 32;
 }
 
-i64 stem_vectors(bool is_tf32) {
+i64 stem_vectors(Format format) {
   using product::stem_pool::Shape, product::stem_pool::Pairs, product::stem_pool::Singles;
-  return is_tf32 ? Shape<Singles>::kPackedVectors : Shape<Pairs>::kPackedVectors;
+  return format == Format::float16 ? Shape<Pairs>::kPackedVectors : Shape<Singles>::kPackedVectors;
 }
 
 }  // namespace
 
 std::size_t GpuWeights::bytes(const ConvWeights& weights, const Key& key) {
-  if (key.is_stem()) return static_cast<std::size_t>(stem_vectors(key.form == Form::stem_tf32)) * sizeof(Halves8);
+  if (key.is_stem()) return static_cast<std::size_t>(stem_vectors(key.format)) * sizeof(Halves8);
   if (key.is_packed()) return static_cast<std::size_t>(vectors_of(Packing::of(weights, key))) * sizeof(Halves8);
   return static_cast<std::size_t>(arrangement(weights, key).values) * size_of(key.format);
 }
@@ -155,9 +153,9 @@ void GpuWeights::fill(Work& work, const ConvWeights& weights, const Key& key, Ad
     args.from = {from}, args.to = {to};
     work.launch(product::pack_weights, args, vectors_of(args));
   } else if (key.is_stem()) {
-    const bool is_tf32 = key.form == Form::stem_tf32;
-    work.launch(is_tf32 ? product::stem_pool::pack_stem_weights_tf32 : product::stem_pool::pack_stem_weights,
-                {{from}, {to}, weights.out_channels, key.form == Form::stem_odd}, stem_vectors(is_tf32));
+    work.launch(key.format == Format::float16 ? product::stem_pool::pack_stem_weights
+                                              : product::stem_pool::pack_stem_weights_tf32,
+                {{from}, {to}, weights.out_channels}, stem_vectors(key.format));
   } else {
     layout::ArrangeWeightsArgs args = arrangement(weights, key);
     args.from = {from}, args.to = {to};
@@ -315,12 +313,7 @@ Address GpuWeights::packed_columns(const ConvWeights& weights, std::int64_t row_
 Address GpuWeights::packed_squares(const ConvWeights& weights) {
   return copy(weights, {Form::packed_squares, weights.in_channels_per_group, Format::float16});
 }
-Address GpuWeights::stem(const ConvWeights& weights, bool is_odd) {
-  return copy(weights, {is_odd ? Form::stem_odd : Form::stem, 0, Format::float16});
-}
-Address GpuWeights::stem_tf32(const ConvWeights& weights) {
-  return copy(weights, {Form::stem_tf32, 0, Format::float32});
-}
+Address GpuWeights::stem(const ConvWeights& weights, Format format) { return copy(weights, {Form::stem, 0, format}); }
 Pointer<const float> GpuWeights::bias(const ConvWeights& weights) {
   return {weights.bias.empty() ? 0 : copy(weights, {Form::bias, 0, Format::float32})};
 }

@@ -52,10 +52,8 @@ class GpuWeights {
   Address packed_columns(const ConvWeights& weights, std::int64_t row_terms);
   /// The same with all taps as outputs, the last one first: those of a transposed convolution's squares of pixels.
   Address packed_squares(const ConvWeights& weights);
-  /// float16 in the order of the first layer's kernel [kernels/conv_stem_pool.hpp], by the parity of its first column.
-  Address stem(const ConvWeights& weights, bool is_odd);
-  /// The same, tf32.
-  Address stem_tf32(const ConvWeights& weights);
+  /// float16, or float32 rounded to tf32, in the order of the first layer's kernel [kernels/conv_stem_pool.hpp].
+  Address stem(const ConvWeights& weights, Format format);
   /// [I][kH][kW][O / groups] in a format, taps in reverse order: the weights of the convolution whose gradient by its
   /// source is the transposed convolution of these.
   Address transposed(const ConvWeights& weights, Format format);
@@ -73,8 +71,6 @@ class GpuWeights {
     packed_columns,
     packed_squares,
     stem,
-    stem_odd,
-    stem_tf32,
     bias
   };
   struct Key {
@@ -86,7 +82,7 @@ class GpuWeights {
       return form == Form::packed || form == Form::packed_shifted || form == Form::packed_columns ||
              form == Form::packed_squares;
     }
-    bool is_stem() const { return form == Form::stem || form == Form::stem_odd || form == Form::stem_tf32; }
+    bool is_stem() const { return form == Form::stem; }
   };
   struct Copy;
   struct Packing;
