@@ -89,8 +89,8 @@ def test_lists_of_boxes_and_none():
     ("features", "boxes", "size", "message"),
     [
         ((2, 4, 9), [[0, 0, 0, 1, 1]], 2, r"features has shape \(2, 4, 9\), not \(N, C, H, W\)"),
-        ((2, 4, 9, 8), [0, 0, 0, 1, 1], 2, r"boxes has shape \(5,\), not \(K, 5\)"),
-        ((2, 4, 9, 8), [[0, 0, 1, 1]], 2, r"boxes has shape \(1, 4\), not \(K, 5\)"),
+        ((2, 4, 9, 8), [0, 0, 0, 1, 1], 2, r"boxes has shape \(5,\); it must be \(K, 5\)"),
+        ((2, 4, 9, 8), [[0, 0, 1, 1]], 2, r"boxes has shape \(1, 4\); it must be \(K, 5\), or a list of one array"),
         ((2, 4, 9, 8), [[2, 0, 0, 1, 1]], 2, "index 2 in its first column; there are 2 images"),
         ((2, 4, 9, 8), [[0.5, 0, 0, 1, 1]], 2, r"index 0\.5"),
         ((2, 4, 9, 8), [[0, 0, 0, 1, np.inf]], 2, "boxes has NaN or infinities"),

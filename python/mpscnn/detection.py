@@ -318,7 +318,9 @@ def _regions(
     else:
         table = np.asarray(boxes, np.float32)
         if table.ndim != 2 or table.shape[1] != 5:
-            raise ValueError(f"boxes has shape {table.shape}, not (K, 5), and is no list of arrays (L, 4).")
+            raise ValueError(
+                f"boxes has shape {table.shape}; it must be (K, 5), or a list of one array (L, 4) per image."
+            )
         if not np.isin(table[:, 0], np.arange(len(maps))).all():
             wrong = table[~np.isin(table[:, 0], np.arange(len(maps))), 0][0]
             raise ValueError(

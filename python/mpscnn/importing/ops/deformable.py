@@ -53,16 +53,25 @@ static float sample_of(texture2d_array<float, access::read> x, texture2d_array<f
     return mix(upper, lower, below);
 }
 
+// Samples of four channels of the result, multiplied by those of `mask` if it is one.
+static float4 samples_of(texture2d_array<float, access::read> x, texture2d_array<float, access::read> offsets,
+                         texture2d_array<float, access::read> mask, bool is_masked, constant uint* p, uint3 gid) {
+    float4 v = 0.0f;
+    for (uint lane = 0; lane < 4; ++lane) {
+        uint k = 4 * gid.z + lane;
+        if (k >= p[10]) break;
+        uint number = number_of_offset(p, k);
+        v[lane] = sample_of(x, offsets, p, gid, k, number);
+        if (is_masked) v[lane] *= mask.read(gid.xy, number / 4)[number % 4];
+    }
+    return v;
+}
+
 kernel void deformed(texture2d_array<float, access::read> x [[texture(0)]],
                      texture2d_array<float, access::read> offsets [[texture(1)]],
                      texture2d_array<float, access::write> y [[texture(2)]],
                      constant uint* p [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
-    float4 v = 0.0f;
-    for (uint lane = 0; lane < 4; ++lane) {
-        uint k = 4 * gid.z + lane;
-        if (k < p[10]) v[lane] = sample_of(x, offsets, p, gid, k, number_of_offset(p, k));
-    }
-    y.write(v, gid.xy, gid.z);
+    y.write(samples_of(x, offsets, offsets, false, p, gid), gid.xy, gid.z);
 }
 
 kernel void deformed_with_mask(texture2d_array<float, access::read> x [[texture(0)]],
@@ -70,15 +79,7 @@ kernel void deformed_with_mask(texture2d_array<float, access::read> x [[texture(
                                texture2d_array<float, access::read> mask [[texture(2)]],
                                texture2d_array<float, access::write> y [[texture(3)]],
                                constant uint* p [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
-    float4 v = 0.0f;
-    for (uint lane = 0; lane < 4; ++lane) {
-        uint k = 4 * gid.z + lane;
-        if (k < p[10]) {
-            uint number = number_of_offset(p, k);
-            v[lane] = sample_of(x, offsets, p, gid, k, number) * mask.read(gid.xy, number / 4)[number % 4];
-        }
-    }
-    y.write(v, gid.xy, gid.z);
+    y.write(samples_of(x, offsets, mask, true, p, gid), gid.xy, gid.z);
 }
 """
 
