@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
 from onnx_support import assert_same, check, model, run
 
@@ -166,3 +166,25 @@ def test_functions_of_constants(operator):
 def test_diagonals_of_constants():
     nodes = [node("EyeLike", ["c"], ["d"], k=1, dtype=1), node("MatMul", ["x", "d"], ["y"])]
     check(model(nodes, {"x": ("n", 4, 5)}, ["y"], c=np.zeros((5, 5), np.float32)), {"x": (2, 4, 5)})
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ('y = Resize <mode = "linear"> (x, , , s)', "1, 3, 8, 6"),
+        ("c = Cast <to = 1> (s) y = Resize (x, , c)", "1, 1, 2, 2"),
+        ("y = Reshape (x, s)", "1, 3, 6, 4"),
+        ("y = CenterCropPad (x, s)", "1, 3, 2, 6"),
+    ],
+)
+def test_extents_that_are_values_of_an_input(line: str, numbers: str) -> None:
+    def of(inputs: str, more: str) -> Any:
+        text = f'<ir_version: 8, opset_import: ["": 18]> sized ({inputs}) => (float[n, a, b, c] y) {more} {{ {line} }}'
+        return parser.parse_model(text)
+
+    with pytest.raises(
+        mpscnn.UnsupportedOperatorError, match=r"values of an input, .*: make it a constant of the model"
+    ):
+        mpscnn.load(of("float[n, 3, 4, 6] x, int64[4] s", ""))
+    net = mpscnn.load(of("float[1, 3, 4, 6] x", f"<int64[4] s = {{{numbers}}}>"))
+    assert net(np.ones((1, 3, 4, 6), np.float32)).shape[0] == 1

@@ -25,6 +25,12 @@ Value: TypeAlias = "Tensor | NDArray[Any]"
 
 _REQUIRED: Any = object()
 
+# Why extents that a model takes from values of its inputs are refused, and what to do.
+OF_VALUES = (
+    "that depends on values of an input, while the extents of a network follow from those of its images: make it a"
+    " constant of the model, an initializer in place of the input, or compute it by Shape from another image"
+)
+
 
 @dataclass(frozen=True)
 class Alone:

@@ -15,7 +15,7 @@ from ...graph import Value as GraphValue
 from ..builder import Tensor, UnmappedError
 from ..ops import elementwise, general, resize, sampling, shape
 from .extent import Extent, extents, settled
-from .node import Call, Value
+from .node import OF_VALUES, Call, Value
 from .table import operator
 
 
@@ -141,7 +141,7 @@ def _resize(call: Call) -> Value:
     scale_values = np.array(call.reals("scales"), np.float32) if call.has("scales") else call.value(place)
     size_values = None if old else call.value(3)
     if isinstance(scale_values, Tensor) or isinstance(size_values, Tensor):
-        raise UnmappedError("extents that are computed of values")
+        raise UnmappedError(f"a size {OF_VALUES}")
     sizes: list[int | None] = [None] * x.rank
     scales: list[float | None] = [None] * x.rank
     if size_values is not None and size_values.size:
@@ -266,7 +266,7 @@ def _affine_grid(call: Call) -> Value:
     b, theta = call.builder, call.tensor()
     size = call.value(1)
     if isinstance(size, Tensor) or size is None:
-        raise UnmappedError("a size that is computed of values")
+        raise UnmappedError(f"a size {OF_VALUES}")
     if theta.shape != (2, 3) or size.size != 4:
         raise UnmappedError(f"a grid of {size.size - 2} axes by matrices {theta.shape}, not of images")
     height, width = (int(e) for e in settled(extents(list(size.ravel())[2:]), b.fix))
@@ -295,7 +295,7 @@ def _center_crop_pad(call: Call) -> Value:
     x, b = call.tensor(), call.builder
     size = call.value(1)
     if isinstance(size, Tensor) or size is None:
-        raise UnmappedError("a size that is computed of values")
+        raise UnmappedError(f"a size {OF_VALUES}")
     items = list(size.ravel())
     axes = [a + x.rank if a < 0 else a for a in call.integers("axes", list(range(x.rank)))]
     _window_axes(call, x, axes)

@@ -15,7 +15,7 @@ from ..builder import Tensor, UnmappedError
 from ..ops import arithmetic, elementwise, general, resize, shape
 from . import moved
 from .extent import Extent, extents, settled
-from .node import Call, Value, whole_shape
+from .node import OF_VALUES, Call, Value, whole_shape
 from .reading import BFLOAT16, DTYPES, dtype_name
 from .table import operator
 
@@ -83,7 +83,7 @@ def _reshape(call: Call) -> Any:
     x = call.tensor()
     target = call.value(1)
     if target is None or isinstance(target, Tensor):
-        raise UnmappedError("a shape that is computed of values")
+        raise UnmappedError(f"a shape {OF_VALUES}")
     together = moved.merged(call, x, target)
     if together is not None:
         return together
@@ -173,7 +173,7 @@ def _blocks(call: Call, x: Tensor, order: tuple[int, ...]) -> Tensor | None:
 def _expand(call: Call) -> Value:
     x, target = call.tensor(), call.value(1)
     if target is None or isinstance(target, Tensor):
-        raise UnmappedError("a shape that is computed of values")
+        raise UnmappedError(f"a shape {OF_VALUES}")
     items: list[Any] = list(target.ravel())
     if len(items) < x.rank:
         items = [1] * (x.rank - len(items)) + items

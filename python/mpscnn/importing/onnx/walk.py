@@ -45,6 +45,8 @@ WHOLE = TRUTHS | {
     *("Abs", "Add", "CumSum", "Mul", "Neg", "ReduceMax", "ReduceMin", "ReduceSum", "Sub", "TopK", "MaxPool", "Mod"),
     *quantization.READS,
 }
+# Operators whose integers, behind the first input, are extents.
+SIZED = frozenset({"AffineGrid", "CenterCropPad", "Resize"})
 # Operators whose integers may leave their type.
 SUMS = frozenset({"Abs", "Add", "CumSum", "Mul", "Neg", "Pow", "ReduceSum", "Sub"})
 # Operators that move values of their first input, which may be fractions of the largest number of uint8 or uint16.
@@ -430,7 +432,8 @@ class Walk:
         handler = OPERATORS.get(operator)
         if handler is None:
             raise UnmappedError("no kernel computes it")
-        if any(i in self.integers for i in inputs) and operator not in WHOLE and not quantization.moves(node):
+        of_numbers = inputs[:1] if operator in SIZED else inputs
+        if any(i in self.integers for i in of_numbers) and operator not in WHOLE and not quantization.moves(node):
             raise UnmappedError("arithmetic of integers: convert them to floats with a Cast before")
         if operator in SUMS:
             self._refuse_wraps(operator, inputs)
