@@ -49,9 +49,12 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
     watch = network.graph._watch()
     for node in network.graph.nodes:
         if node.kernel == METAL_FUNCTION:
+            name = node.arguments["function"].name
+            advice = ' Read for one size, by options={"free_size": False}, it may have none.'
             raise TypeError(
-                f'node "{node.name}": {node.arguments["function"].name} is a Metal function, a program; a model file'
+                f'node "{node.name}": {name} is a Metal function, a program; a model file'
                 " holds data and never runs code, so only networks of kernels can be saved."
+                + (advice if name in ("joined", "positions") else "")
             )
         arguments = _in_kernels_order(node.kernel, node.arguments)
         nodes.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,180 @@ def free(module: nn.Module, *shape: int) -> mpscnn.Network:
     net = mpscnn.load(module.eval(), input_shapes=(1, *shape))
     assert [spec.fixed_by for spec in net.inputs.values()] == [""]
     return net
+
+
+# ---- detectors, and other tensors whose axes are taken together and apart
+
+
+class Detector(nn.Module):
+    """Boxes of two levels from distributions of distances, decoded with the positions of their pixels."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.head, self.mean = nn.Conv2d(8, 4 * 6 + 5, 1), nn.Conv2d(6, 1, 1, bias=False)
+
+    def forward(self, x):
+        levels = [torch.relu(self.first(x))]
+        levels.append(torch.relu(self.second(levels[0])))
+        y = torch.cat([self.head(level).view(level.shape[0], 29, -1) for level in levels], 2)
+        places, strides = [], []
+        for level, stride in zip(levels, (2.0, 4.0), strict=True):
+            height, width = level.shape[2:]
+            across = torch.arange(width, dtype=level.dtype) + 0.5
+            down = torch.arange(height).type_as(level) + 0.5
+            down, across = torch.meshgrid(down, across, indexing="ij")
+            places.append(torch.stack((across, down), -1).view(-1, 2))
+            strides.append(level.new_full((height * width, 1), stride))
+        places, strides = torch.cat(places).transpose(0, 1).unsqueeze(0), torch.cat(strides).transpose(0, 1)
+        box, classes = y.split((24, 5), 1)
+        distances = box.view(x.shape[0], 4, 6, box.shape[2]).transpose(2, 1).softmax(1)
+        before, behind = self.mean(distances).view(x.shape[0], 4, box.shape[2]).chunk(2, 1)
+        first, last = places - before, places + behind
+        return torch.cat([torch.cat([(first + last) / 2, last - first], 1) * strides, classes.sigmoid()], 1), y
+
+
+def test_boxes_of_a_detector():
+    module = randomize(Detector())
+    net = free(module, 3, 32, 48)
+    agree(module, net, (1, 3, 32, 48), (2, 3, 64, 40), (3, 3, 17, 50), (1, 3, 5, 300))
+    assert sum(n.kernel == "MetalFunction" for n in net.graph.nodes) == 1 + 2 * 3  # joined; places and strides
+
+
+def test_positions_beside_images():
+    def body(x):
+        height, width = x.shape[2:]
+        down, right = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        sideways, low = (y.t() for y in torch.meshgrid(torch.arange(height), torch.arange(width), indexing="xy"))
+        grid = torch.stack([right, down]).to(x.dtype).unsqueeze(0)
+        both = torch.stack([sideways, low], 0).to(x.dtype)
+        placed = torch.cat([x, grid.expand(x.shape[0], 2, height, width)], 1)
+        return placed, x[:, :2] * grid, both - x[:, 1:]
+
+    module = Function(body)
+    agree(module, free(module, 3, 8, 12), (1, 3, 8, 12), (2, 3, 11, 7), (1, 3, 1, 30))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: x * torch.meshgrid(*map(torch.arange, x.shape[2:]), indexing="ij")[0].sum(),
+        lambda x: x + torch.arange(x.shape[3]).flip(0),
+        lambda x: x * (torch.arange(x.shape[3], dtype=x.dtype) * 0.25 - 1).view(1, 1, 1, x.shape[3]),
+        lambda x: x + torch.arange(2, x.shape[3] + 2),
+        lambda x: x * (torch.arange(x.shape[3]) * 0.3).to(torch.int64),
+        lambda x: x + torch.arange(x.shape[3]).remainder(3),
+        lambda x: x + (torch.arange(x.shape[3]) / 7).to(torch.float16).float(),
+        lambda x: x * x.new_full((1, x.shape[3]), 0.5 * x.shape[2]),
+    ],
+)
+def test_other_constants_of_extents_fix_them(body: Callable[..., Any]):
+    module = Function(body)
+    net = mpscnn.load(module.eval(), input_shapes=(1, 3, 8, 12))
+    agree(module, net, (2, 3, 8, 12))
+    assert net.inputs["x" if "x" in net.inputs else next(iter(net.inputs))].fixed_by
+    with pytest.raises(ValueError, match="is not"):
+        net(torch.zeros(1, 3, 9, 13))
+
+
+class Branches(nn.Module):
+    """Sums of branches, weighted by what their sum tells (selective kernels, split attention)."""
+
+    def __init__(self, count: int):
+        super().__init__()
+        self.count = count
+        self.several, self.weights = nn.Conv2d(3, 8 * count, 3, padding=1), nn.Conv2d(8, 8 * count, 1)
+
+    def forward(self, x):
+        y = self.several(x).view(x.shape[0], self.count, 8, *x.shape[2:])
+        weights = self.weights(y.sum(1).mean((2, 3), keepdim=True)).view(x.shape[0], self.count, 8, 1, 1).softmax(1)
+        return (y * weights).sum(dim=1), y.mean(1), (weights + y).sum(1, keepdim=True).squeeze(1)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_sums_of_branches(count: int):
+    module = randomize(Branches(count))
+    agree(module, free(module, 3, 8, 12), (1, 3, 8, 12), (2, 3, 11, 7))
+
+
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("name", ["softmax", "amax", "sum"])
+def test_parts_of_the_channels_of_a_row(name: str, place: int):
+    def body(x):
+        return getattr(x.flatten(2).view(x.shape[0], 4, 3, x.shape[2] * x.shape[3]), name)(place)
+
+    module = Function(body)
+    agree(module, free(module, 12, 8, 6), (1, 12, 8, 6), (2, 12, 5, 31))
+
+
+@pytest.mark.parametrize("dim", [2, 3, -1])
+def test_rows_and_columns_side_by_side(dim: int, tmp_path: Path):
+    module = Function(lambda x: torch.cat([x, F.avg_pool2d(x, 3, 1, 1), x[:, :, ::1, ::1] * 2], dim))
+    net = free(module, 3, 8, 12)
+    agree(module, net, (1, 3, 8, 12), (2, 3, 11, 7))
+    with pytest.raises(TypeError, match=r'joined is a Metal function, .* by options={"free_size": False}'):
+        net.save(tmp_path / "net.mpscnn")
+    mpscnn.load(module, input_shapes=(1, 3, 8, 12), options={"free_size": False}).save(tmp_path / "net.mpscnn")
+
+
+def test_constants_like_an_image():
+    """Shortcuts of binary networks have zeros as their other channels."""
+    module = Function(
+        lambda x: torch.cat([x.relu(), torch.zeros_like(x), torch.full_like(x, 3.5)], 1) + torch.ones_like(x[:, :1])
+    )
+    agree(module, free(module, 3, 8, 12), (1, 3, 8, 12), (2, 3, 11, 7))
+
+
+def test_tokens_without_attention():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.linear = nn.LayerNorm(6), nn.Linear(6, 4)
+
+        def forward(self, x):
+            return F.gelu(self.linear(self.norm(x.flatten(2).transpose(1, 2)))).transpose(1, 2)
+
+    module = randomize(Tokens())
+    agree(module, free(module, 6, 8, 12), (1, 6, 8, 12), (2, 6, 11, 7))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_repeat_interleave(dim: int):
+    module = Function(lambda x: torch.relu(x).repeat_interleave(3, dim))
+    agree(module, free(module, 3, 8, 12), (1, 3, 8, 12), (2, 3, 11, 7))
+
+
+# ---- padding that follows from the size
+
+
+class Same(nn.Module):
+    """A convolution with TensorFlow's padding, in the way of timm."""
+
+    def __init__(self, kernel: int, stride: int, dilation: int = 1, wrong: int = 0, value: float = 0.0):
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.conv = nn.Conv2d(4, 4, kernel, stride, dilation=dilation)
+        self.wrong, self.value = wrong, value
+
+    def forward(self, x):
+        x, k, s, d = self.first(x), self.conv.kernel_size[0], self.conv.stride[0], self.conv.dilation[0]
+        down, across = (max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0) for n in x.shape[2:])
+        around = [across // 2, across - across // 2, down // 2, down - down // 2 + self.wrong]
+        return self.conv(F.pad(x, around, value=self.value))
+
+
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 2, 1), (5, 2, 1), (4, 3, 1), (3, 2, 2)])
+def test_padding_by_the_size(kernel: int, stride: int, dilation: int):
+    module = randomize(Same(kernel, stride, dilation))
+    agree(module, free(module, 3, 32, 46), (1, 3, 32, 46), (2, 3, 33, 47), (1, 3, 31, 65), (1, 3, 40, 50))
+
+
+@pytest.mark.parametrize("options", [{"wrong": 1}, {"value": 1.0}])
+def test_other_padding_by_the_size_fixes_it(options: dict[str, Any]):
+    module = randomize(Same(3, 2, **options))
+    net = mpscnn.load(module, input_shapes=(1, 3, 32, 46))
+    agree(module, net, (2, 3, 32, 46))
+    assert net.inputs["x"].fixed_by
 
 
 # ---- resizes

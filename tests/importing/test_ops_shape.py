@@ -71,14 +71,14 @@ ROWS: dict[str, tuple[Any, Any, tuple[int, ...], str, bool]] = {
         lambda b, x: shape.cat(b, [x, twice(b, x), x], 2),
         (3, 5, 7),
         "NCHW",
-        False,
+        True,
     ),
     "cat_columns": (
         lambda x: torch.cat([x, x * 2], 3),
         lambda b, x: shape.cat(b, [x, twice(b, x)], 3),
         (3, 5, 7),
         "NCHW",
-        False,
+        True,
     ),
     "cat_last": (
         lambda x: torch.cat([x, x * 2], -1),

@@ -226,7 +226,7 @@ ROWS = [
     row("pixel_unshuffle", lambda: nn.PixelUnshuffle(2), (2, 6, 8)),
     # shapes
     function("cat_channels", lambda x, y: torch.cat([x, y, x], 1), IMAGE, (5, 9, 11)),
-    function("cat_rows", lambda x, y: torch.cat([x, y], 2), IMAGE, (8, 4, 11), free=False),
+    function("cat_rows", lambda x, y: torch.cat([x, y], 2), IMAGE, (8, 4, 11)),
     function("cat_vectors", lambda x, y: torch.cat([x, y], -1), (10,), (3,)),
     function(
         "cat_with_constant",

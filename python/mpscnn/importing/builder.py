@@ -147,6 +147,8 @@ class Builder:
         for axis, limit in (("H", EXTENT_LIMIT), ("W", EXTENT_LIMIT), ("C", CHANNEL_LIMIT)):
             if extents.get(axis, 1) > limit:
                 reason = f"shape {shape}: {extents[axis]} along {axis} is more than the maximum ({limit})"
+                if axis != "C":
+                    reason += "; read the model for a smaller input, and compute parts that overlap"
                 raise UnsupportedOperatorError("the model", [("input", name, reason)])
         value = self.graph.input(
             name,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import math
 import operator
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import FRACTIONS, INPUT_DTYPES, Graph
-from . import torch_batch, torch_checks
+from . import torch_batch, torch_checks, torch_positions
 from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError, functions
 from .ops import arithmetic
@@ -47,13 +48,19 @@ _ANY_EXTENT = {"bmm", "rrelu_with_noise_functional"}
 # Operators whose results are not repeated if all readers broadcast them.
 _REPEATED = {"expand", "expand_as"}
 
-# What to do about operators whose results are no images of the batch.
+# Constants with the type of a tensor.
+_FILLED = {"new_full", "new_zeros", "new_ones"}
+
+# Operators that compute with positions of pixels as with any tensor.
+_WITH_POSITIONS = {"add", "div", "mul", "rsub", "sub", "cat", "stack", "maximum", "minimum", "addcmul"}
+
+# Advice for operators whose results are not images of the batch.
 _REGIONS = (
     "its regions, of any number, are no images of the batch: load the module in front of the regions and the one behind"
     " them, whose batch are the regions, and compute mpscnn.detection.{} between them; or use torch.compile with"
     " mpscnn's backend, which leaves this operator to PyTorch"
 )
-_ADVICE = {
+ADVICE = {
     "torchvision.roi_align": _REGIONS.format("roi_align"),
     "torchvision.roi_pool": _REGIONS.format("roi_pool"),
     "torchvision.nms": "the number of its results depends on values: return its arguments from the module instead, and"
@@ -124,7 +131,12 @@ def _read(program: torch.export.ExportedProgram, name: str, name_dependence: boo
     if not graphs:
         assert first is not None
         raise first
-    return min(graphs, key=functions)
+    return min(graphs, key=_cost)
+
+
+def _cost(graph: Graph) -> tuple[bool, int]:
+    """Return the order of graphs in different layouts: free sizes first, then fewer functions."""
+    return any(spec.fixed_by not in ("", FIXED_BY_TRACE) for spec in graph.inputs.values()), functions(graph)
 
 
 def refused(program: torch.export.ExportedProgram) -> set[str]:
@@ -315,6 +327,10 @@ class _Reader:
         self.nodes = list(program.graph.nodes)
         self.batch: Any = None  # first extent of the inputs: an int or an expression
         self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
+        self.positions: dict[torch.fx.Node, Any] = {}  # of these, what is known for all sizes, as torch_positions says
+        self.placed: dict[
+            tuple[torch.fx.Node, int], Tensor
+        ] = {}  # images of positions, by the axes they broadcast with
         self.extents: set[Any] = set()  # symbols in the heights and widths of the inputs
         self.failures: list[tuple[str, str, str]] = []
         self.has_another_layout = False
@@ -453,6 +469,7 @@ class _Reader:
             if operator_name(node) in ("item", "_local_scalar_dense") and isinstance(
                 value := self._argument(node.args[0]), torch.Tensor
             ):
+                self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
                 return _constant(value, f"{self.name}: {node.name}").item()
             if self._is_number(node):
                 return self._number(node.meta["val"])
@@ -463,16 +480,17 @@ class _Reader:
             flat = list(_flattened([*args, *kwargs.values()]))
             if _FAILED in flat:
                 if not known and not self._is_check(node):
-                    raise UnmappedError(_ADVICE.get(operator_name(node), _UNKNOWN))
+                    raise UnmappedError(ADVICE.get(operator_name(node), _UNKNOWN))
                 return _FAILED
             if node.target is operator.getitem:
+                self._note_part(node)
                 return args[0][args[1]] if isinstance(args[0], (list, tuple)) else args[0]
             if not any(isinstance(value, (Tensor, Merged, Turned, Rows, Missing)) for value in flat):
                 return self._folded(node, args, kwargs)
             if self._is_check(node):
                 return None
             if not known:
-                raise UnmappedError(_ADVICE.get(operator_name(node), _UNKNOWN))
+                raise UnmappedError(ADVICE.get(operator_name(node), _UNKNOWN))
             return self._mapped(node, args, kwargs)
         except UnmappedError as reason:
             self.failed.add(node.name)
@@ -528,11 +546,16 @@ class _Reader:
 
     def _mapped(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         name, label = operator_name(node), self._label(node)
+        constant = self._sized_constant(node, name)
+        if constant is not None:
+            return constant
         with self.builder.node(label, _operator_text(node)):
-            if self.sized & set(node.all_input_nodes) and name not in _ANY_EXTENT:
-                self.builder.fix()
-            arguments = self._arguments(node, args, kwargs)
-            result = torch_batch.apply(OPERATORS[name], name, arguments)
+            result = self._with_positions(node, name)
+            if result is None:
+                if self.sized & set(node.all_input_nodes) and name not in _ANY_EXTENT:
+                    self.builder.fix()
+                arguments = self._arguments(node, args, kwargs)
+                result = torch_batch.apply(OPERATORS[name], name, arguments)
         if name not in _REPEATED:
             self._check_shapes(node, result)
         if isinstance(result, Tensor) and _aliased(node)[0] is None:
@@ -547,6 +570,113 @@ class _Reader:
                 if value is changed:
                     self.values[other] = result
         return result
+
+    # ---- constants whose extents or values depend on those of the inputs
+
+    def _sized_constant(self, node: torch.fx.Node, name: str) -> torch.Tensor | None:
+        """Return a constant that only its type, or that of a tensor, connects with the network; None for others."""
+        first = node.args[0]
+        if name == "type_as" and first in self.sized and isinstance(value := self._argument(first), torch.Tensor):
+            result = value.to(node.meta["val"].dtype)
+        elif name in _FILLED and isinstance(self._argument(first), Tensor):
+            fake = node.meta["val"]
+            extents = [self._number(extent) for extent in fake.shape]
+            computed = [extent for extent in extents if isinstance(extent, Sized)]
+            value = self._argument(node.args[2]) if len(node.args) > 2 else float(name == "new_ones")
+            is_number = isinstance(value, (bool, int, float)) and not isinstance(value, (Sized, Number))
+            if not any(extent.of_extents for extent in computed) or any(extent.of_batch for extent in computed):
+                return None
+            if not is_number or math.prod(extents) > MAXIMUM_CONSTANT:
+                return None
+            result = torch.full([int(extent) for extent in extents], value, dtype=fake.dtype)
+        else:
+            return None
+        self.sized.add(node)
+        self._note_positions(node)
+        return result
+
+    def _note_part(self, node: torch.fx.Node) -> None:
+        """Note that a part of a result depends on extents if that does."""
+        source: Any = node.args[0]
+        place: Any = node.args[1]
+        if source not in self.sized:
+            return
+        self.sized.add(node)
+        known = self.positions.get(source)
+        if isinstance(known, list) and known[place] is not None:
+            self.positions[node] = known[place]
+
+    def _note_positions(self, node: torch.fx.Node) -> None:
+        """Note what is known for all sizes about a constant, a result of PyTorch's operators."""
+        fakes = node.meta["val"] if isinstance(node.meta["val"], (list, tuple)) else [node.meta["val"]]
+        sources = [n.meta["val"] for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor)]
+        exact = (torch.float32, torch.float64, torch.int32, torch.int64)
+        if not all(isinstance(fake, torch.Tensor) and fake.dtype in exact for fake in fakes):
+            return
+        if any(not fake.is_floating_point() and source.is_floating_point() for fake in fakes for source in sources):
+            return
+
+        def known(argument: Any) -> Any:
+            if isinstance(argument, (list, tuple)):
+                return [known(part) for part in argument]
+            if isinstance(argument, torch.fx.Node) and argument in self.sized:
+                return self.positions.get(argument)
+            return self._argument(argument)
+
+        schema = node.target._schema  # type: ignore[union-attr]
+        given = {one.name: known(value) for one, value in zip(schema.arguments, node.args, strict=False)}
+        given |= {name: known(value) for name, value in node.kwargs.items()}
+        given["operator"] = operator_name(node)
+        shapes = [[self._number(extent) for extent in fake.shape] for fake in fakes]
+        several = isinstance(node.meta["val"], (list, tuple))
+        found = torch_positions.of_program(operator_name(node), given, shapes if several else shapes[0])
+        if found is not None:
+            self.positions[node] = found
+
+    def _with_positions(self, node: torch.fx.Node, name: str) -> Any:
+        """Return the result of an operator on positions of pixels that the network computes, or None."""
+        sources = self.sized & set(node.all_input_nodes)
+        is_known = all(isinstance(self.positions.get(source), torch_positions.Positions) for source in sources)
+        fixed = all(spec.fixed_by for spec in self.builder.graph.inputs.values())
+        if not sources or not is_known or fixed or name not in _WITH_POSITIONS:
+            return None
+        before = {source: self.values[source] for source in sources}
+        rank = node.meta["val"].ndim
+        try:
+            for source in sources:
+                if (source, rank) not in self.placed:
+                    self.placed[source, rank] = torch_positions.images(
+                        self.builder, self.positions[source], rank, self._image_of_sides
+                    )
+                self.values[source] = self.placed[source, rank]
+            args = [self._argument(argument) for argument in node.args]
+            kwargs = {key: self._argument(argument) for key, argument in node.kwargs.items()}
+            return torch_batch.apply(OPERATORS[name], name, self._arguments(node, args, kwargs))
+        except UnmappedError:
+            return None
+        finally:
+            self.values |= before
+
+    def _image_of_sides(self, sides: Sequence[Any]) -> Tensor | None:
+        """Return an image of this height and width for all inputs, or of as many pixels if one extent is given."""
+        for node, value in reversed(self.values.items()):
+            fake = node.meta.get("val")
+            if not isinstance(value, Tensor) or value.flat is not None or value.axes != "NCHW":
+                continue
+            if not isinstance(fake, torch.Tensor) or fake.ndim != 4:
+                continue
+            height, width = (self._number(extent) for extent in fake.shape[2:])
+            if len(sides) == 1:
+                if int(height) * int(width) != int(sides[0]):
+                    continue
+                one, other = (getattr(side, "expression", side) for side in (height, width))
+                if torch_positions.same(Sized.of(0, one * other, False, True), sides[0]):
+                    return value
+            elif (int(height), int(width)) == tuple(map(int, sides)) and all(
+                map(torch_positions.same, (height, width), sides)
+            ):
+                return value
+        return None
 
     def _check_shapes(self, node: torch.fx.Node, result: Any) -> None:
         """Raise InvalidModelError unless the result has the shape that the program states."""
@@ -571,6 +701,8 @@ class _Reader:
         """Return the value of a node that depends only on constants."""
         if not isinstance(node.target, torch._ops.OpOverload):
             raise UnmappedError(_UNKNOWN)
+        if node.target.namespace == "torchvision":
+            raise UnmappedError("an operator of constants alone")
         changed = None
         if node.target._schema.is_mutable and operator_name(node) != "detach":
             changed = args[0] if self._is_own_constant(node) else None
@@ -583,6 +715,8 @@ class _Reader:
         ):
             self.sized.add(node)
         self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
+        if node in self.sized and changed is None:
+            self._note_positions(node)
         args, kwargs = _plain(args), _plain(kwargs)
         try:
             with torch.no_grad():

@@ -81,7 +81,8 @@ def read(
         several = _with_batch(args, kwargs) if input_shapes is not None else None
         clock = time_limit.thread_clock()
         began = clock()
-        graph, refused = _static(module, args, kwargs, name, several)
+        with _in_eval_mode(module):  # each trace begins with the module's own state
+            graph, refused = _static(module, args, kwargs, name, several)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
             if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):

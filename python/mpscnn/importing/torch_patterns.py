@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import sympy  # type: ignore[import-untyped]
 import torch
 
 from .builder import Builder, Tensor, UnmappedError
-from .ops import activation, arithmetic, normalization, resize
+from .ops import activation, arithmetic, convolution, normalization, resize
 from .torch_arguments import Arguments
 
 Compute: TypeAlias = "Callable[[Builder, Arguments], Tensor]"
@@ -57,7 +58,7 @@ def patterns(node: torch.fx.Node) -> Iterator[Pattern]:
         if _match(node, template, found):
             yield Pattern(name, found, compute)
             return
-    for match in (_local_response_normalization, _pixel_shuffle, _sum_of_stack):
+    for match in (_local_response_normalization, _pixel_shuffle, _sum_of_stack, _padded_by_size):
         pattern = match(node)
         if pattern is not None:
             yield pattern
@@ -245,6 +246,76 @@ def _sum_of_stack(node: torch.fx.Node) -> Pattern | None:
         return total if name == "sum" else arithmetic.multiply(builder, total, 1 / len(parts))
 
     return Pattern(f"{name}_of_stack", {f"part_{place}": part for place, part in enumerate(parts)}, compute)
+
+
+# Sizes for which amounts of padding are compared with the rule.
+_COMPARED = range(1, 257)
+
+
+def _padded_by_size(node: torch.fx.Node) -> Pattern | None:
+    """Match a convolution of an image that is padded by amounts that follow from its size, as TensorFlow does."""
+    given = _call(node, "conv2d")
+    padded = _call(given[0], "pad") if given else None
+    if not given or not padded or len(given[0].users) > 1 or padded[2:] not in ((), ("constant",), ("constant", 0.0)):
+        return None
+    source, amounts = padded[0], list(padded[1])
+    pads = [amount.meta.get("val") if isinstance(amount, torch.fx.Node) else amount for amount in amounts]
+    if len(pads) != 4 or not any(isinstance(pad, torch.SymInt) and _symbol(pad) is not None for pad in pads):
+        return None
+    defaults: list[Any] = [None, [1, 1], [0, 0], [1, 1], 1]
+    weight = given[1]
+    bias, stride, padding, dilation, groups = [*given[2:], *defaults[len(given) - 2 :]]
+    if list(padding) != [0, 0] or not isinstance(weight, torch.fx.Node):
+        return None
+    extents, kernel = source.meta["val"].shape[2:], weight.meta["val"].shape[2:]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    around = ((pads[2], pads[3]), (pads[0], pads[1]))
+    if not all(map(_is_padded_by_size, extents, around, stride, reach)):
+        return None
+    left, right, top, bottom = map(_hint, pads)
+
+    def compute(builder: Builder, arguments: Arguments) -> Tensor:
+        x = arguments.tensor("x")
+        y = convolution.conv2d(
+            builder,
+            x,
+            arguments.array("weight"),
+            arguments.optional_array("bias"),
+            (stride[0], stride[1]),
+            ((top, bottom), (left, right)),
+            (dilation[0], dilation[1]),
+            groups,
+        )
+        added = builder.graph.nodes[-1]
+        if x.axes == "NCHW" and x.flat is None and added.kernel == "Convolution" and added.name == y.value.name:
+            builder.graph.nodes[-1] = added.with_(arguments=added.arguments | {"padding": "same"})
+        else:
+            builder.fix()
+        return y
+
+    return Pattern("conv2d", {"x": source, "weight": weight, "bias": bias}, compute)
+
+
+def _symbol(extent: Any) -> Any:
+    """Return the only symbol of an extent; None if it is constant or has several."""
+    symbols = extent.node.expr.free_symbols if isinstance(extent, torch.SymInt) else ()
+    return next(iter(symbols)) if len(symbols) == 1 else None
+
+
+def _is_padded_by_size(extent: Any, around: tuple[Any, Any], stride: int, reach: int) -> bool:
+    """Return whether an axis has as many windows as strides begin, and the padding's odd pixel is behind it."""
+    symbol = _symbol(extent)
+    if symbol is None or stride > reach or any(_symbol(pad) not in (None, symbol) for pad in around):
+        return False
+    terms = [
+        value.node.expr if isinstance(value, torch.SymInt) else sympy.Integer(value) for value in (extent, *around)
+    ]
+    for size in _COMPARED:
+        n, first, last = (int(term.xreplace({symbol: sympy.Integer(size)})) for term in terms)
+        total = max((-(-n // stride) - 1) * stride + reach - n, 0)
+        if n > 0 and (first, last) != (total // 2, total - total // 2):
+            return False
+    return True
 
 
 def _is_batch_that_stays(node: Any) -> bool:

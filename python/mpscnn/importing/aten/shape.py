@@ -176,10 +176,14 @@ def _to(b: Builder, a: Arguments) -> Any:
 @operator("new_full", "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like")
 def _full(b: Builder, a: Arguments) -> Any:
     """Return a constant with the type, and perhaps the shape, of a tensor."""
-    if any(isinstance(extent, Computed) and extent.of_extents for extent in a.shape):
-        b.fix()
     name = a.node.target._schema.name  # type: ignore[union-attr]
     value = a.number("fill_value") if "fill_value" in a else float("ones" in name)
+    if any(isinstance(extent, Computed) and extent.of_extents for extent in a.shape):
+        x = a["self"]
+        if "like" in name and isinstance(x, Tensor) and x.flat is None and a.node.meta["val"].is_floating_point():
+            finite = b.add("NeuronSigmoid", x)  # even if x is infinite
+            return b.add("NeuronLinear", finite, a=0.0, b=value)
+        b.fix()
     shape = [int(extent) for extent in a.shape]
     if math.prod(shape) > general.TABLE_LIMIT:
         raise UnmappedError(f"a constant of shape {tuple(shape)}")
@@ -572,7 +576,7 @@ def _repeat_interleave(b: Builder, a: Arguments) -> Tensor:
     place = axis(a, "dim")
     if place == 0:
         raise UnmappedError("the batch repeated")
-    return general.gather(b, x, place - 1, np.repeat(np.arange(x.shape[place - 1]), a.integer("repeats")))
+    return shape.repeat_interleave(b, x, a.integer("repeats"), place)
 
 
 # Operators that broadcast.

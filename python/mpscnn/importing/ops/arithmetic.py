@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError, as_image
-from . import general
+from . import general, shape
 
 Constant: TypeAlias = "float | int | NDArray[Any]"
 Operand: TypeAlias = "Tensor | Constant"
@@ -67,7 +67,29 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
         raise UnmappedError(f"shapes {a} and {b} behind the batch do not broadcast") from None
 
 
+def _of_same_parts(builder: Builder, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]] | None:
+    """Return two tensors whose channels were taken apart alike as images, and the shape of a result; None for others.
+
+    One of them may have a single pixel.
+    """
+    large, small = (a, b) if a.size >= b.size else (b, a)
+    count = shape.parts_of_channels(large)
+    if count < 2 or small.flat is None or small.rank != large.rank or small.flat[:count] != large.shape[:count]:
+        return None
+    if shape.parts_of_channels(small) == count and small.axes == large.axes:
+        one = replace(small, flat=None)
+    elif small.size == large.channels and all(builder.is_constant(small, axis) for axis in "HW"):
+        one = replace(general.store(builder, small, (1, 1, small.size)), axes=large.axes, flat=None)
+    else:
+        return None
+    found = [replace(large, flat=None) if x is large else one for x in (a, b)]
+    return found[0], found[1], large.shape
+
+
 def _binary(builder: Builder, kernel: str, a: Tensor, b: Tensor, **arguments: Any) -> Tensor:
+    parts = _of_same_parts(builder, a, b) if a.flat != b.flat or a.axes != b.axes else None
+    if parts is not None:
+        return replace(_binary(builder, kernel, parts[0], parts[1], **arguments), flat=parts[2])
     a, b = align(builder, a, b)
     return builder.add(
         kernel,

@@ -143,11 +143,16 @@ def _matrix_grid(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return -(-shape[2] // 4), shape[1], -(-shape[3] // 4)
 
 
-def _call(builder: Builder, name: str, shape: tuple[int, int, int], *sources: Tensor, **values: Any) -> Tensor:
-    """Add a function whose result is an image (H, W, C)."""
+def _call(
+    builder: Builder, name: str, shape: tuple[int, int, int], *sources: Tensor, is_read: bool = True, **values: Any
+) -> Tensor:
+    """Add a function whose result is an image (H, W, C). `is_read`: its sources are read, not only their batch."""
     check_image(shape)
     for source in sources:
-        builder.depend(source)
+        if is_read:
+            builder.depend(source)
+        else:
+            builder.fix_unless_constant(source)  # in a trace for all sizes, such a constant may be free
     return builder.add(
         function(name),
         *sources,
@@ -333,7 +338,9 @@ def constant(builder: Builder, like: Tensor, values: NDArray[Any]) -> Tensor:
         raise UnmappedError(f"a constant of {values.size} values, more than the maximum ({TABLE_LIMIT})")
     image = image_of(values.shape)
     table = np.ascontiguousarray(values, np.float32).reshape(-1)
-    return _with_axes(_call(builder, "constants", image, like, values=table, count=image[2]), values.shape)
+    return _with_axes(
+        _call(builder, "constants", image, like, is_read=False, values=table, count=image[2]), values.shape
+    )
 
 
 def matrices(builder: Builder, constant_: Any, like: Tensor) -> Tensor:

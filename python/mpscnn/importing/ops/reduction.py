@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ..builder import Builder, Tensor, UnmappedError
-from . import arithmetic, general, ordering
+from . import arithmetic, general, ordering, shape
+
+# Max images of a sum over an axis that the channels were taken apart into.
+MAXIMUM_PARTS = 16
 
 KERNEL = {"W": "ReduceRow", "H": "ReduceColumn", "C": "ReduceFeatureChannels"}
 EXTENT = {"W": "width", "H": "height", "C": "channels"}
@@ -64,6 +68,12 @@ def _reduce(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None, k
     try:
         axes = axes_of(tensor, dims)
     except UnmappedError:
+        with contextlib.suppress(UnmappedError):
+            if len(dims) == 1:
+                if kind in ("Sum", "Mean") and shape.parts_of_channels(tensor) > 1 and dims[0] == 1:
+                    return _sum_of_parts(builder, tensor, keepdim, kind)
+                parts = shape.with_part_as_channels(builder, tensor, dims[0])
+                return reduced(parts, reduce_axis(builder, parts, "C", kind), dims, keepdim)
         last, _ = general.with_last(builder, tensor, dims)
         result = reduce_axis(builder, last, "C", kind)
         left = [1 if d in dims else e for d, e in enumerate(tensor.shape, 1) if keepdim or d not in dims]
@@ -73,6 +83,24 @@ def _reduce(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None, k
         if axis in axes:
             result = reduce_axis(builder, result, axis, kind)
     return reduced(tensor, result, dims, keepdim)
+
+
+def _sum_of_parts(builder: Builder, tensor: Tensor, keepdim: bool, kind: str) -> Tensor:
+    """Return the sum or mean over axis 1, which the channels begin with: a sum of images, at any height and width."""
+    assert tensor.flat is not None
+    count, rest = tensor.flat[0], tensor.flat[1:]
+    if count > MAXIMUM_PARTS:
+        raise UnmappedError(f"a sum of {count} images")
+    whole, each = replace(tensor, flat=None), tensor.channels // count
+    total = shape.pick_channels(builder, whole, range(each))
+    for part in range(1, count):
+        total = arithmetic.add(
+            builder, total, shape.pick_channels(builder, whole, range(part * each, (part + 1) * each))
+        )
+    if kind == "Mean":
+        total = arithmetic.multiply(builder, total, 1 / count)
+    left = (1, *rest) if keepdim else rest
+    return total if left == total.shape else replace(total, flat=left)
 
 
 def mean(builder: Builder, tensor: Tensor, dim: int | Iterable[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -150,6 +178,9 @@ def softmax(builder: Builder, tensor: Tensor, dim: int | Iterable[int]) -> Tenso
     try:
         of_channels = _of_channels(tensor, dims)
     except UnmappedError:
+        with contextlib.suppress(UnmappedError):
+            if len(dims) == 1:
+                return builder.add("SoftMax", shape.with_part_as_channels(builder, tensor, dims[0]))
         last, order = general.with_last(builder, tensor, dims)
         return general.restored(builder, builder.add("SoftMax", last), tensor.shape, order)
     if of_channels:

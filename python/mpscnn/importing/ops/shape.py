@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from ...errors import InvalidModelError
 from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
-from . import general
+from . import general, positions
 
 # Max rows or columns that a convolution crops from both ends; for more, heights and widths are fixed instead.
 MAXIMUM_CUT = 16
@@ -60,8 +61,19 @@ def arrange(builder: Builder, x: Tensor, axes: str) -> Tensor:
             return replace(x, axes=axes)
     before = [axis for axis in x.axes[1:] if not _is_unit(builder, x, axis)]
     after = [axis for axis in axes[1:] if new[axis] > 1]
+    if x.flat is None and before and after == [axes[x.axes.index(axis)] for axis in before]:
+        # The same axes of the model, in any order: stored alike if sorting both moves them alike.
+        moves = [[letters.index(axis) for axis in _stored(letters)] for letters in (before, after)]
+        if moves[0] == moves[1]:
+            return _stored_as(builder, x, axes, new)
     if before != _stored(before) or after != _stored(after):
         raise UnmappedError(f"values of {x.shape} in another order: {x.axes} as {axes}")
+    return _stored_as(builder, x, axes, new)
+
+
+def _stored_as(builder: Builder, x: Tensor, axes: str, new: dict[str, int]) -> Tensor:
+    """Return a tensor as the image with axes `axes` that stores its values in the same order."""
+    before = [axis for axis in x.axes[1:] if not _is_unit(builder, x, axis)]
     general.check_image((new["H"], new["W"], new["C"]))
     free = [axis for axis in before if not builder.is_constant(x, axis)]
     shape = [new["H"], new["W"], new["C"]]
@@ -222,6 +234,8 @@ def permute(builder: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
         raise UnmappedError("the axis of the batch at another place")
     if x.flat is None:
         return replace(x, axes="".join(x.axes[place] for place in order))
+    with contextlib.suppress(UnmappedError):
+        return permute(builder, in_one_row(builder, x), order)
     places = [place - 1 for place in order[1:]]
     try:
         return _permute_flat(builder, x, places)
@@ -286,13 +300,16 @@ def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if len(tensors) == 1:
         return first
     try:
-        if any(x.flat is not None for x in tensors):
+        in_rows = _all_in_one_row(builder, tensors, place)
+        if in_rows:
+            tensors = in_rows
+        elif any(x.flat is not None for x in tensors):
             if first.rank > 4:
                 raise UnmappedError(f"a concatenation of tensors with {first.rank} axes")
             axes = "NC" if first.rank == 2 else "N" + "HWC"[1 - first.rank :]
             tensors = [arrange(builder, x, axes) for x in tensors]
         elif any(x.axes != first.axes for x in tensors):
-            tensors = _in_common_axes(builder, tensors)
+            tensors = _in_common_axes(builder, tensors, place)
     except UnmappedError:
         return _cat_around(builder, tensors, place - 1)
     first = tensors[0]
@@ -304,6 +321,9 @@ def cat(builder: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         return _cat_around(builder, tensors, place - 1)
     if axis == "C":
         return _side_by_side(builder, tensors)
+    if not all(builder.is_constant(x, axis) for x in tensors):
+        with contextlib.suppress(UnmappedError):  # no compiler
+            return positions.joined(builder, tensors, axis)
     for x in tensors:
         builder.fix_unless_constant(x, axis)
     total, before, joined = sum(x.extent(axis) for x in tensors), 0, None
@@ -337,10 +357,73 @@ def _cat_around(builder: Builder, tensors: Sequence[Tensor], place: int) -> Tens
     return general.reshape(y, shape)
 
 
-def _in_common_axes(builder: Builder, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Arrange all tensors with the axes of one of them, without moving values if possible."""
+def in_one_row(builder: Builder, x: Tensor) -> Tensor:
+    """Return a tensor whose last axis are all pixels of an image, as flatten(2) makes it, as an image of one row.
+
+    Its height and width stay free. UnmappedError if it is another tensor, or has more pixels than a row.
+    """
+    pixels = x.height * x.width
+    if x.flat is None or x.axes != "NCHW" or len(x.flat) < 2 or x.flat[-1] != pixels or pixels > EXTENT_LIMIT:
+        raise UnmappedError(f"a tensor of shape {x.shape}, whose last axis is no row of pixels")
+    flat = x.flat if len(x.flat) > 2 else None
+    if _is_unit(builder, x, "H"):
+        return replace(x, axes="NCW", flat=flat)
+    varying = builder.varying(x)
+    y = builder.add("Reshape", x, height=1, width=x.flat[-1], shape=(1, -1, x.channels))
+    builder.note_reshaped(y, "W" if varying else "")
+    return replace(y, axes="NCW", flat=flat)
+
+
+def _all_in_one_row(builder: Builder, tensors: Sequence[Tensor], place: int) -> list[Tensor]:
+    """Return tensors to concatenate, of three axes, as images of one row, channels first; none if they are others."""
+    if tensors[0].rank != 3 or not any(x.flat is not None for x in tensors):
+        return []
+    if any(x.axes != ("NCW" if x.flat is None else "NCHW") for x in tensors):
+        return []
+    if sum(x.shape[1] for x in tensors) > EXTENT_LIMIT and place == 2:
+        return []
+    try:
+        return [x if x.flat is None else in_one_row(builder, x) for x in tensors]
+    except UnmappedError:
+        return []
+
+
+def parts_of_channels(x: Tensor) -> int:
+    """Return the number of axes that the channels were taken apart into; 0 unless all others are axes of the image."""
+    if x.flat is None or x.axes[1:2] != "C":
+        return 0
+    rest = tuple(x.extent(axis) for axis in x.axes[2:])
+    count = len(x.flat) - len(rest)
+    if count < 1 or x.flat[count:] != rest or math.prod(x.flat[:count]) != x.channels:
+        return 0
+    return count
+
+
+def with_part_as_channels(builder: Builder, x: Tensor, dim: int) -> Tensor:
+    """Return the same tensor in an image whose channels are one of two `parts_of_channels`, axis `dim`.
+
+    The other part is its columns, and the columns of `x` are its rows, which stay free.
+    """
+    if x.flat is not None and len(x.flat) == 3 and x.axes == "NCHW":
+        x = in_one_row(builder, x)
+    count = parts_of_channels(x)
+    if x.flat is None or count != 2 or x.rank != 4 or not 0 < dim <= 2 or not _is_unit(builder, x, "H"):
+        raise UnmappedError(f"axis {dim} of a tensor of shape {x.shape} as the channels")
+    parts, place = x.flat[:2], dim - 1
+    general.check_image((x.width, parts[1 - place], parts[place]))
+    order = np.moveaxis(np.arange(x.channels).reshape(parts), place, -1).ravel()
+    y = pick_channels(builder, replace(x, flat=None), order)
+    varying = builder.varying(y)
+    extents = x.width, parts[1 - place], parts[place]
+    y = builder.add("Reshape", y, height=extents[0], width=extents[1], channels=extents[2], shape=(-1, *extents[1:]))
+    builder.note_reshaped(y, "H" if varying else "")
+    return replace(y, axes="NCWH" if place == 0 else "NWCH", flat=None)
+
+
+def _in_common_axes(builder: Builder, tensors: Sequence[Tensor], place: int) -> list[Tensor]:
+    """Arrange all tensors with the axes of one of them, if possible without moving values and `place` as channels."""
     reason = None
-    for axes in dict.fromkeys(x.axes for x in tensors):
+    for axes in sorted(dict.fromkeys(x.axes for x in tensors), key=lambda axes: axes[place] != "C"):
         try:
             return [arrange(builder, x, axes) for x in tensors]
         except UnmappedError as error:
@@ -560,6 +643,25 @@ def repeat(builder: Builder, x: Tensor, counts: Sequence[int]) -> Tensor:
             x = cat(builder, [x] * counts[place], place + 1)
         return x
     return general.repeat(builder, x, counts) if changed else x
+
+
+def repeat_interleave(builder: Builder, x: Tensor, repeats: int, dim: int) -> Tensor:
+    """Same as torch.repeat_interleave: each index along an axis, `repeats` times."""
+    place = _dim(x, dim)
+    if place == 0:
+        raise UnmappedError("the batch repeated")
+    if repeats < 1:
+        raise UnmappedError(f"a tensor without values: {repeats} repetitions")
+    if x.flat is None:
+        axis, total = x.axes[place], x.shape[place - 1] * repeats
+        if axis == "C" and total <= CHANNEL_LIMIT:
+            with contextlib.suppress(UnmappedError):
+                return pick_channels(builder, x, np.repeat(np.arange(x.channels), repeats))
+        if axis == "H" and total <= EXTENT_LIMIT:
+            return builder.add("UpsamplingNearest", x, scale_factor=(repeats, 1), height=total)
+        if axis == "W" and total <= EXTENT_LIMIT:
+            return builder.add("UpsamplingNearest", x, scale_factor=(1, repeats), width=total)
+    return general.gather(builder, x, place - 1, np.repeat(np.arange(x.shape[place - 1]), repeats))
 
 
 def roll(builder: Builder, x: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
