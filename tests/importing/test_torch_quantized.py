@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def last_step(module: nn.Module) -> float:
 
 
 @pytest.mark.parametrize("name", ["x86", "xnnpack"])
-def test_small_network(name: str) -> None:
+def test_small_network(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 3, 16, 16)
     module = quantized(Residual(), x, name)
@@ -78,6 +79,8 @@ def test_small_network(name: str) -> None:
     assert ours.shape == expected.shape
     assert len(np.unique(np.rint(expected / last_step(module)))) > 10
     assert np.abs(ours - expected).max() < 1.01 * last_step(module)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "net.pt2")
+    np.testing.assert_array_equal(mpscnn.load(tmp_path / "net.pt2")(x), ours)
 
 
 @pytest.mark.parametrize("name", ["x86", "xnnpack"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 from torch_support import randomize
 
 import mpscnn
+from mpscnn.importing import pt2_files
 
 DEFORM_CONV = (
     "(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w,"
@@ -112,6 +114,21 @@ def test_deform_conv2d(arguments, options):
     agree(module, net, 3, channels, 9, 21)
     if channels == 64:
         agree(module, net, 1, channels, 100, 75)
+
+
+def test_saved_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = randomize(Deformable(6, 8, (3, 3), pad=1))
+    dims = dict.fromkeys((0, 2, 3), torch.export.Dim.AUTO)
+    program = torch.export.export(module, (torch.zeros(2, 6, 13, 10),), dynamic_shapes=(dims,))
+    torch.export.save(program, tmp_path / "net.pt2")
+    net = mpscnn.load(tmp_path / "net.pt2")
+    agree(module, net, 2, 6, 13, 10)
+    agree(module, net, 3, 6, 9, 21)
+    monkeypatch.setattr(pt2_files, "_packet", lambda domain, operator: None)  # as without torchvision
+    with pytest.raises(
+        mpscnn.UnsupportedOperatorError, match="the package torchvision, which defines it, cannot be imp"
+    ):
+        mpscnn.load(tmp_path / "net.pt2")
 
 
 def test_constant_offsets():

@@ -11,6 +11,7 @@ the file's bytes. All other contents of an archive are ignored.
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import math
 import re
@@ -61,6 +62,12 @@ _OF_CONSTANTS = """
     zeros zeros_like
 """
 OF_CONSTANTS = frozenset(_OF_CONSTANTS.split())
+
+# Modules that define the importer's operators of other domains.
+LIBRARIES = {"torchvision": "torchvision", "quantized_decomposed": "torch.ao.quantization.fx._decomposed"}
+
+# Operators of these domains on constants.
+OF_WEIGHTS = frozenset({"quantized_decomposed.dequantize_per_channel"})
 
 # Arithmetic of extents.
 OF_NUMBERS = frozenset(
@@ -256,14 +263,25 @@ def _last_line(error: BaseException) -> str:
 
 
 def _check_operators(path: Path, graph: dict[str, Any]) -> None:
-    reason = "no kernel computes this, nor is it for the constants of a file"
     wrong = [
-        (re.sub(r"^torch\.ops\.(\w+\.\w+).*", r"\1", node["target"]), str(node.get("name")), reason)
+        (
+            operator := re.sub(r"^torch\.ops\.(\w+\.\w+).*", r"\1", node["target"]),
+            str(node.get("name")),
+            _reason(operator),
+        )
         for node in _nodes(graph)
         if not _is_known(node["target"])
     ]
     if wrong:
         raise UnsupportedOperatorError(f'"{path}"', wrong)
+
+
+def _reason(operator: str) -> str:
+    """Return why an operator, such as "torchvision.nms", is refused."""
+    domain = operator.partition(".")[0]
+    if domain in LIBRARIES and (operator in OPERATORS or operator in OF_WEIGHTS):
+        return f"the package {LIBRARIES[domain].partition('.')[0]}, which defines it, cannot be imported: install it"
+    return torch_export.ADVICE.get(operator, "no kernel computes this, nor is it for the constants of a file")
 
 
 def _nodes(graph: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -277,14 +295,30 @@ def _nodes(graph: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _is_known(target: str) -> bool:
     if target in OF_NUMBERS or target in REGIONS:
         return True
-    match = re.fullmatch(r"torch\.ops\.aten\.(\w+)\.(\w+)", target)
+    match = re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", target)
     if match is None:
         return False
-    name = match[1] if match[1].startswith("__") else match[1].rstrip("_")
-    if name not in OPERATORS and name not in OF_CONSTANTS:
+    domain, operator, overload = match.groups()
+    if domain == "aten":
+        name = operator if operator.startswith("__") else operator.rstrip("_")
+        is_known = name in OPERATORS or name in OF_CONSTANTS
+    else:
+        name = f"{domain}.{operator}"
+        is_known = domain in LIBRARIES and (name in OPERATORS or name in OF_WEIGHTS)
+    if not is_known:
         return False
-    packet = getattr(torch.ops.aten, match[1], None)
-    return isinstance(packet, torch._ops.OpOverloadPacket) and match[2] in packet.overloads()  # type: ignore[no-untyped-call]
+    packet = _packet(domain, operator)
+    return isinstance(packet, torch._ops.OpOverloadPacket) and overload in packet.overloads()  # type: ignore[no-untyped-call]
+
+
+def _packet(domain: str, operator: str) -> Any:
+    """Return an operator; its library is imported if it has one."""
+    if domain in LIBRARIES and not hasattr(getattr(torch.ops, domain), operator):
+        try:
+            importlib.import_module(LIBRARIES[domain])
+        except ImportError:
+            return None
+    return getattr(getattr(torch.ops, domain), operator, None)
 
 
 # ---- the grammar: functions of a value and its place in the file, which return a rewritten copy of the value
