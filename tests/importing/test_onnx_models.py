@@ -484,6 +484,35 @@ def test_numbers_that_are_computed_of_heights_fix_them():
     assert graph.inputs["x"].fixed_by == "Div_4 (Div)"
 
 
+@pytest.mark.parametrize(
+    ("operators", "sources"),
+    [
+        (["Div"], ["a", "b"]),
+        (["Reciprocal"], ["a"]),
+        (["Sigmoid"], ["a"]),
+        (["Sin", "Cos"], ["a"]),
+        (["Tanh"], ["a"]),
+        (["Clip", "Sin"], ["a", "low", "high"]),
+        (["Mean"], ["a", "b"]),
+    ],
+)
+def test_sizes_that_are_cast_to_floats_are_divided_as_such(operators, sources):
+    """The quotient of 4 and 5 is 0.8, that of integers 0."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        *(node("Gather", ["shape", place], [name]) for place, name in (("two", "h"), ("three", "w"))),
+        *(node("Cast", [name], [to], to=TensorProto.FLOAT) for name, to in (("h", "a"), ("w", "b"))),
+    ]
+    for operator in operators:
+        nodes.append(node(operator, sources, [operator]))
+        sources = [operator]
+    nodes.append(node("Mul", ["x", *sources], ["y"]))
+    constants = {"two": np.int64(2), "three": np.int64(3), "low": np.float32(1), "high": np.float32(3)}
+    used = {name: np.asarray(value) for name, value in constants.items() if any(name in each.input for each in nodes)}
+    proto = model(nodes, {"x": ("n", 3, "h", "w")}, ["y"], **used)
+    check(proto, {"x": (2, 3, 4, 5)}, input_shapes={"x": (1, 3, 4, 5)}, fixed=True)
+
+
 def test_a_shape_that_is_right_for_one_size_only():
     """(N, 3, 4, 4) reshaped to (N, 3, 4, 4) is the same tensor only for 4 x 4 pixels."""
     proto = model([node("Reshape", ["x", "shape"], ["y"])], {"x": ("n", 3, "h", "w")}, ["y"],

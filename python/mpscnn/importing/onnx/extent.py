@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -92,6 +92,10 @@ class Extent:
 
     def __rmod__(self, other: Any) -> Extent:
         return self._opaque(other, lambda a, b: b % a if a else 0)
+
+    def real(self) -> Extent:
+        """Return the extent as a number that is no integer, for divisions."""
+        return replace(self, value=None if self.value is None else float(self.value))
 
     def rounded(self, f: Callable[[float], int]) -> Extent:
         """Return the extent rounded to an integer by `f`."""

@@ -129,7 +129,7 @@ def _cast(call: Call, arrays: list[Any]) -> list[Any]:
         if dtype.kind in "iu":
             return [_map(array, lambda v: v.rounded(math.trunc) if isinstance(v, Extent) else int(v))]
         if dtype.kind == "f":
-            return [array]
+            return [_map(array, lambda v: v.real() if isinstance(v, Extent) else float(v))]
         array = settled(array, call.builder.fix)
     if number == 16:
         dtype = np.dtype(np.float32)
