@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _sizes
 from .graph import FRACTIONS, INPUT_DTYPES, Input
 
 EXACT = 1 << 24  # float32 holds all whole numbers up to this magnitude
@@ -21,6 +23,16 @@ def is_integer(dtype: str) -> bool:
 def dtype_name(array: Any) -> str:
     """Return the name of an array's type, "int64" or "bfloat16", of NumPy, ml_dtypes, PyTorch and others."""
     return str(getattr(array, "dtype", "")).removeprefix("torch.")
+
+
+def check_sizes(spec: Input, extents: Mapping[str, int]) -> None:
+    """Raise ValueError if a height or width ("H", "W") does not meet the condition of an input."""
+    height, width = extents.get("H", 1), extents.get("W", 1)
+    if spec.sizes and not _sizes.holds(spec.sizes, height, width):
+        raise ValueError(
+            f'input "{spec.name}": {height} x {width} is not a size that the model was imported for: it takes other'
+            f" branches unless {spec.sizes}. Load it again for this size."
+        )
 
 
 def converted(array: Any, spec: Input) -> Any:

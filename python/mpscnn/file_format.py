@@ -83,6 +83,7 @@ def save(network: Network, path: str | os.PathLike[str]) -> None:
                 "layout": spec.layout,
                 "fixed_by": spec.fixed_by,
                 **({"dtype": spec.dtype} if spec.dtype else {}),
+                **({"sizes": spec.sizes} if spec.sizes else {}),
                 **({"shape": list(shapes[spec.name])} if spec.name in shapes else {}),
             }
             for spec in network.inputs.values()
@@ -229,6 +230,7 @@ class _Reader:
                 layout=self._get(spec, "layout", str, where),
                 fixed_by=self._get(spec, "fixed_by", str, where),
                 dtype=self._get(spec, "dtype", str, where) if "dtype" in spec else "",
+                sizes=self._get(spec, "sizes", str, where) if "sizes" in spec else "",
             )
             if "shape" in spec:
                 self._take_shape(graph, list(graph.inputs.values())[-1], self._get(spec, "shape", list, where), where)

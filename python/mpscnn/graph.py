@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _checks, _core
+from . import _checks, _core, _sizes
 from .kernels import KERNELS, Kernel, row_of
 
 if TYPE_CHECKING:
@@ -58,6 +58,10 @@ class Input:
         Type of the model's input, if arrays of that type are converted: "bfloat16"; or "bool", "int8", ..., "uint64",
         and then arrays of other types are errors. Numbers of uint8 and uint16 are fractions of 255 and 65535, as in
         all images; others have their own values. "": arrays are float32, float16, uint8 or uint16.
+    sizes : str
+        Condition on the height and width, if the source model takes other branches for other sizes:
+        "height % 32 == 0". Of Python, with integers, "height", "width", + - * // %, comparisons, and, or, not, min and
+        max. "": none.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Input:
     layout: str = "NHWC"
     fixed_by: str = ""
     dtype: str = ""
+    sizes: str = ""
 
 
 @dataclass(frozen=True)
@@ -238,6 +243,7 @@ class Graph(_checks.Made):
         layout: str = "NHWC",
         fixed_by: str = "",
         dtype: str = "",
+        sizes: str = "",
     ) -> Value:
         """Add an input of the graph.
 
@@ -254,6 +260,8 @@ class Graph(_checks.Made):
             Node that fixes height and width; see `Input`.
         dtype : str
             Type of the arrays if it is none of an image: "bfloat16", "bool", "int8", ..., "uint64"; see `Input`.
+        sizes : str
+            Condition on height and width; see `Input`.
 
         Returns
         -------
@@ -265,7 +273,7 @@ class Graph(_checks.Made):
             "height (str) is not an int."
         ValueError
             "height (0) is less than the minimum (1).", 'name ("x") is taken by another input or node of the graph.',
-            'dtype ("int4") is not one of "bfloat16", "bool", ...'
+            'dtype ("int4") is not one of "bfloat16", "bool", ...', a condition that is none.
         """
         check_layout(layout, "layout")
         height, width, channels = (
@@ -280,8 +288,9 @@ class Graph(_checks.Made):
         if _checks.text(dtype, "dtype") not in INPUT_DTYPES:
             known = ", ".join(f'"{one}"' for one in INPUT_DTYPES)
             raise ValueError(f'dtype ("{dtype}") is not one of {known}.')
+        _sizes.check(_checks.text(sizes, "sizes"))
         self._take(name)
-        self.inputs[name] = Input(name, height, width, channels, layout, fixed_by, dtype)
+        self.inputs[name] = Input(name, height, width, channels, layout, fixed_by, dtype, sizes)
         return Value(name)
 
     def add(

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _checks
+from . import _checks, _inputs
 from ._html import table as html_table
 from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node
 from .kernels import KERNELS, row_of
@@ -246,6 +246,7 @@ def image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
         extents.update(dict.fromkeys("HWC", 1))
         extents.update(zip(layout, shape, strict=True))
     n, h, w, c = (int(extents[letter] or 1) for letter in "NHWC")
+    _inputs.check_sizes(spec, {"H": h, "W": w})
     return n, h, w, c
 
 

@@ -121,6 +121,7 @@ class Network(_checks.Made):
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
         self._inputs = dict(self.graph.inputs)
         self._has_types = any(spec.dtype for spec in self._inputs.values())
+        self._has_conditions = any(spec.sizes for spec in self._inputs.values())
         self._outputs = dict(self.graph.outputs)
         # Shapes of images from the source or from load(); not of arrays, because layouts may change.
         self._loaded_shapes: dict[str, Shape] = {name: shapes[name] for name in self._inputs if name in shapes}
@@ -461,6 +462,7 @@ class Network(_checks.Made):
         """
         for name, image in zip(self._inputs, images, strict=False):
             _check_image(image, name)
+            _inputs.check_sizes(self._inputs[name], dict(zip("NHWC", image.shape, strict=True)))
         outs = self._outs(out, "image")
         for i, given in enumerate(outs):
             if given is not None:
@@ -512,6 +514,9 @@ class Network(_checks.Made):
 
     def _arrays(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         given = self._in_order(arrays, named)
+        if self._has_conditions:
+            for one, spec in zip(given, self._inputs.values(), strict=True):
+                _inputs.check_sizes(spec, dict(zip(spec.layout, getattr(one, "shape", ()), strict=False)))
         if not self._has_types:
             return given
         specs = self._inputs.values()

@@ -97,6 +97,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
         "layout": "NCHW",
         "fixed_by": "a (Flatten)",
         "dtype": "int32",
+        "sizes": "height == 5",
     },
     "Graph.interpolate": lambda: {
         "value": Value("relu"),

@@ -196,6 +196,7 @@ def boundary(network: Network, shapes: dict[str, tuple[int, ...]]) -> dict[str, 
                 "width": spec.width,
                 "fixed_by": spec.fixed_by or None,
                 "dtype": spec.dtype or None,
+                "sizes": spec.sizes or None,
             }
             for name, spec in network.inputs.items()
         ],
@@ -218,6 +219,7 @@ def show(
         if spec["height"] and spec["width"]:
             size = f"{spec['height']} x {spec['width']} pixels" if spec["height"] * spec["width"] > 1 else ""
         fixed = f", fixed by {spec['fixed_by']}" if spec["fixed_by"] else ""
+        fixed += f", if {spec['sizes']}" if spec["sizes"] else ""
         fixed += f"; {spec['dtype']}" if spec["dtype"] else ""
         rows.append(
             (f"input {spec['name']}", f"{spec['layout']} {shape_text(spec['shape'])}; {size}{fixed}".strip("; "))

@@ -165,7 +165,7 @@ class Builder:
         """Fix heights and widths of all inputs to those at import: the current node depends on them."""
         for name, extents in self._extents.items():
             spec = self.graph.inputs[name]
-            if spec.fixed_by:
+            if spec.fixed_by and spec.height is not None and spec.width is not None:
                 continue
             self._forget()
             self.graph.inputs[name] = replace(

@@ -16,13 +16,16 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.printers import PythonPrinter
 
+from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import FRACTIONS, INPUT_DTYPES, Graph
 from . import torch_batch, torch_checks, torch_positions
@@ -38,6 +41,8 @@ LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
 
 # Why the heights and widths of a graph are fixed if they were in the trace.
 FIXED_BY_TRACE = "torch.export, without dynamic shapes"
+
+_TORCH = Path(torch.__file__).parent
 
 # Max values of a constant that the program computes.
 MAXIMUM_CONSTANT = 1 << 28
@@ -131,7 +136,11 @@ def _read(program: torch.export.ExportedProgram, name: str, name_dependence: boo
     if not graphs:
         assert first is not None
         raise first
-    return min(graphs, key=_cost)
+    graph = min(graphs, key=_cost)
+    for name, spec in graph.inputs.items():
+        if not name_dependence and not spec.fixed_by and "C" in spec.layout[2:]:
+            graph.inputs[name] = replace(spec, fixed_by=f"a layer for which axis {spec.layout.index('C')} are channels")
+    return graph
 
 
 def _cost(graph: Graph) -> tuple[bool, int]:
@@ -304,6 +313,40 @@ def _symbols(value: Any) -> set[Any]:
     return set()
 
 
+def _symbol(extent: Any) -> Any:
+    """Return the symbol that an extent is; None if it is another expression."""
+    expression = extent.node.expr
+    return expression if expression.is_Symbol else None
+
+
+def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
+    """Return the conditions on symbols by which the module's own code chose a branch, with the place in the code.
+
+    Not those of PyTorch's code, which raises an error if they do not hold, or has the same result.
+    """
+    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    mode = next((value.fake_mode for value in values if hasattr(value, "fake_mode")), None)
+    env: Any = getattr(mode, "shape_env", None)
+    found = []
+    for guard in getattr(env, "guards", ()):
+        frame: Any = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+        file = getattr(frame, "filename", "")
+        if file and not Path(file).is_relative_to(_TORCH):
+            found.append((env.replace(guard.expr), f"{Path(file).name}:{frame.lineno}"))
+    return found
+
+
+def _condition(expression: Any, names: dict[Any, tuple[str, str]]) -> str:
+    """Return a condition on symbols as one of `Input.sizes`; "" if it cannot be written so."""
+    known = {symbol: type(symbol)(name, integer=True, positive=True) for symbol, (_, name) in names.items() if symbol}
+    if not expression.free_symbols <= known.keys():
+        return ""
+    try:
+        return _sizes.check(f"({PythonPrinter().doprint(expression.xreplace(known))})")
+    except ValueError:
+        return ""
+
+
 def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensor as one that NumPy can read: strided, on the CPU, with values."""
     tensor = tensor.detach()
@@ -405,13 +448,37 @@ class _Reader:
                 inputs = self.builder.graph.inputs
                 spec = replace(inputs[name], height=static.get("H", inputs[name].height))
                 spec = replace(spec, width=static.get("W", spec.width))
-                if spec.height is not None and spec.width is not None:
-                    spec = replace(spec, fixed_by=FIXED_BY_TRACE)
-                inputs[name] = spec
+                inputs[name] = replace(spec, fixed_by=FIXED_BY_TRACE)
             if dtype in FRACTIONS:
                 with self.builder.node(name, "input"):
                     x = arithmetic.multiply(self.builder, x, FRACTIONS[dtype])
             self.values[node] = x
+        self._read_branches()
+
+    def _read_branches(self) -> None:
+        """Set the conditions on heights and widths under which the module took the branches of the trace."""
+        inputs, found = self.builder.graph.inputs, collections.defaultdict(list)
+        names: dict[Any, tuple[str, str]] = {}
+        for node, name in self.user_inputs:
+            extents = zip(inputs[name].layout, node.meta["val"].shape, strict=True)
+            free = [(_symbol(extent), axis) for axis, extent in extents if axis in "HW" and _symbols(extent)]
+            if len(free) == 2 and free[0][0] is free[1][0]:
+                found[name].append("height == width")
+            for symbol, axis in free:
+                names.setdefault(symbol, (name, "height" if axis == "H" else "width"))
+        for condition, place in _branches(self.program):
+            symbols = condition.free_symbols
+            if not symbols & self.extents:
+                continue
+            owners = {names.get(symbol, ("", ""))[0] for symbol in symbols}
+            with self.builder.node(place, "a branch that depends on sizes"):
+                text = "" if len(owners) > 1 else _condition(condition, names)
+                if text:
+                    found[owners.pop()].append(text)
+                else:
+                    self.builder.fix()
+        for name, texts in found.items():
+            inputs[name] = replace(inputs[name], sizes=" and ".join(dict.fromkeys(texts)))
 
     # ---- the walk
 
