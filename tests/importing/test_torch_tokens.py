@@ -107,6 +107,25 @@ def merged_behind_an_axis(x: torch.Tensor) -> torch.Tensor:
     return x.flatten(2).permute(2, 0, 1).reshape(48, -1, 2).transpose(0, 1).reshape(len(x), 2, 48, 2)
 
 
+def replaced_by_numbers(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[:, 1:3] = x[:, :2] * 2
+    y[:, :, 1:-1:2] = 0.5
+    y[..., 0] = 0
+    y[:, -1, 2] = x[:, 0, 2]
+    return y
+
+
+def copied(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x).copy_(x)
+    y[:, 0].copy_(x[:, 1])
+    y.select(1, 2).fill_(3.0)
+    z = x.new_empty(len(x), 2, 6, 8)
+    z[:, :1] = x[:, 3:]
+    z[:, 1:] = -1.5
+    return torch.cat([y, z], 1)
+
+
 def heads_of_windows(x: torch.Tensor) -> torch.Tensor:
     """Windows, taken together with the batch, taken together with heads behind an axis in front; whole slices."""
     n, c, h, w = x.shape
@@ -203,6 +222,12 @@ CASES: dict[str, Callable[..., Any]] = {
     "broadcast_of_computed": lambda x: x.view(len(x), 2, 2, 48) * x.view(len(x), 2, 2, 48).mean(2, keepdim=True),
     "flip": lambda x: x.flip(2, 3) + x.flip(1),
     "roll": lambda x: torch.roll(x, (2, -3, 1), (1, 2, 3)),
+    "roll_by_an_extent": lambda x: torch.roll(x, (6, -8, 1), (2, 3, 1)),
+    "replaced_by_numbers": replaced_by_numbers,
+    "copied": copied,
+    "values_by_index": lambda x: x[:, [0, 3, -1], [5, 1, 0], [7, 0, -8]],
+    "blocks_by_index": lambda x: x[:, torch.tensor([[0], [-2], [1]]), torch.tensor([2, 0])],
+    "root_mean_square": lambda x: F.rms_norm(x, (6, 8), constant(6, 8).to(x), 0.1) + F.rms_norm(x, (8,), eps=1e-5),
     "rows_by_index": lambda x: x[:, :, torch.tensor([5, 0, 0, 3])],
     "products": lambda x: x @ x.transpose(2, 3),
     "products_with_constants": lambda x: constant(7, 6).to(x) @ x + constant(4, 7, 6).to(x) @ x,
@@ -228,6 +253,38 @@ CASES: dict[str, Callable[..., Any]] = {
     "sine": lambda x: torch.sin(x) + torch.cos(x),
     "rounding": rounded,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", ["none", "mean", "of_heads"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_multi_head_attention_with_weights(weights: str, masked: bool) -> None:
+    attention = randomize(nn.MultiheadAttention(12, 3, batch_first=True))
+    mask = torch.ones(5, 5).triu(1).bool() if masked else None
+
+    class Attended(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x.flatten(2).transpose(1, 2)
+            results = self.attention(y, y, y, attn_mask=mask, average_attn_weights=weights == "mean")
+            return results[0] if weights == "none" else results
+
+    check(Attended(), (12, 5, 1))
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_affine_grid(aligned: bool) -> None:
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        theta = (x.mean((2, 3)) @ constant(4, 6).to(x)).view(-1, 2, 3)
+        grid = F.affine_grid(theta, [len(x), 1, 5, 2], align_corners=aligned)
+        return (
+            F.grid_sample(x, F.affine_grid(theta, list(x.shape), aligned), align_corners=aligned)[:, :, :5, :2]
+            + (grid.permute(0, 3, 1, 2)[:, :1])
+        )
+
+    check(Function(turned), X)
 
 
 @pytest.mark.parametrize("name", CASES)

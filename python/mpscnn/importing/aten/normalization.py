@@ -135,6 +135,14 @@ def _layer_norm(b: Builder, a: Arguments) -> Tensor:
     )
 
 
+@operator("rms_norm")
+def _rms_norm(b: Builder, a: Arguments) -> Tensor:
+    eps = a.optional_number("eps")
+    if eps is None:
+        eps = float(torch.finfo(a.node.meta["val"].dtype).eps)
+    return normalization.rms_norm(b, a.source, len(a.integers("normalized_shape")), a.optional_array("weight"), eps)
+
+
 @operator("native_layer_norm")
 def _native_layer_norm(b: Builder, a: Arguments) -> list[Any]:
     return [_layer_norm(b, a), *[Missing("statistics of a normalization")] * 2]

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ...graph import INTERPOLATION_MODES
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, elementwise, general, resize, sampling, shape
+from ..ops import arithmetic, convolution, elementwise, general, resize, sampling, shape
 from ..torch_arguments import Arguments, Computed, Sized
 from .registry import operator
 
@@ -100,6 +102,24 @@ def _grid_sampler(b: Builder, a: Arguments) -> Tensor:
     modes, paddings = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
     mode, padding = modes[a.integer("interpolation_mode")], paddings[a.integer("padding_mode")]
     return sampling.grid_sample(b, a.tensor("input"), grid, mode, padding, bool(a["align_corners"]))
+
+
+@operator("affine_grid_generator")
+def _affine_grid(b: Builder, a: Arguments) -> Tensor:
+    """Return `theta` times the positions of each pixel: (x, y, 1), -1 to 1."""
+    size = a.integers("size") if not isinstance(a["size"], (list, tuple)) else tuple(map(int, a["size"]))
+    if len(size) != 4:
+        raise UnmappedError(f"a grid of {len(size) - 2} dimensions")
+    if any(isinstance(extent, Computed) and extent.of_extents for extent in a["size"]):
+        b.fix()
+    ends = []
+    for extent in size[2:]:
+        end = 1.0 if a["align_corners"] else 1 - 1 / extent
+        ends.append(np.linspace(-end, end, extent, dtype=np.float32) if extent > 1 else np.zeros(1, np.float32))
+    rows, columns = np.meshgrid(*ends, indexing="ij")
+    base = np.stack([columns, rows, np.ones_like(rows)], -1).reshape(-1, 3)
+    y = convolution.linear(b, a.tensor("theta"), base)
+    return shape.reshape(b, shape.transpose(b, y, 1, 2), (*size[2:], 2))
 
 
 @operator("pad")

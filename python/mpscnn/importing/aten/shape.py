@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, elementwise, general, resize, shape
+from ..ops import arithmetic, convolution, elementwise, general, resize, scattering, shape
 from ..torch_arguments import Arguments, Computed, Merged, Missing, Rows, Sized, Turned, same_extent
 from .registry import axis, operator
 
@@ -88,8 +88,13 @@ def _turned_and_merged(b: Builder, x: Turned, before: tuple[Any, ...], to: tuple
         moved = [first + place, *range(first, first + place), *range(first + place + 1, y.rank)]
         y = shape.permute(b, y, [*range(first), *moved])
         return Turned(Merged(y, (rest[place], *rest[:place], *rest[place + 1 :])), place)
-    if not isinstance(x.tensor, Tensor):
-        raise refused
+    if isinstance(x.tensor, Merged):
+        # (L, N * h, d) as (L * N, h * d)
+        whole = x.tensor.apart(b)
+        order = [0, *range(2, place + 2), 1, *range(place + 2, whole.rank)]
+        x = Turned(shape.permute(b, whole, order), place)
+        own = x.rest
+    assert isinstance(x.tensor, Tensor)
     if len(to) == 2 and math.prod(own[place:]) % rest[-1] == 0:
         # (L, N, h, d) as (L * N, h * d)
         count = math.prod(own[place:]) // rest[-1]
@@ -173,11 +178,20 @@ def _to(b: Builder, a: Arguments) -> Any:
     return a["self"] if isinstance(a["self"], Merged) else a.source
 
 
-@operator("new_full", "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like")
+@operator(
+    "new_full", "new_zeros", "new_ones", "full_like", "zeros_like", "ones_like", "fill", "empty_like", "new_empty"
+)
 def _full(b: Builder, a: Arguments) -> Any:
-    """Return a constant with the type, and perhaps the shape, of a tensor."""
+    """Return a constant with the type, and perhaps the shape, of a tensor; zeros if its values may be any."""
     name = a.node.target._schema.name  # type: ignore[union-attr]
-    value = a.number("fill_value") if "fill_value" in a else float("ones" in name)
+    value = float("ones" in name)
+    if "fill_value" in a:
+        value = a.number("fill_value")
+    elif "value" in a:
+        filled = a.operand("value")
+        if isinstance(filled, Tensor):
+            raise UnmappedError("values that are replaced by a computed one")
+        value = float(np.reshape(filled, ()))
     if any(isinstance(extent, Computed) and extent.of_extents for extent in a.shape):
         x = a["self"]
         if "like" in name and isinstance(x, Tensor) and x.flat is None and a.node.meta["val"].is_floating_point():
@@ -279,10 +293,12 @@ def _slice_scatter(b: Builder, a: Arguments) -> Any:
 
 @operator("select_scatter")
 def _select_scatter(b: Builder, a: Arguments) -> Tensor:
-    x, dim = a.source, a.integer("dim") % len(a.shape)
+    dim = a.integer("dim") % len(a.shape)
     if dim == 0:
         raise UnmappedError("an image of the batch replaced")
-    values = shape.unsqueeze(b, a.tensor("src"), dim)
+    src = a["src"]
+    a.values["src"] = src.unsqueeze(dim) if isinstance(src, torch.Tensor) else shape.unsqueeze(b, a.tensor("src"), dim)
+    x, values = _both(b, a, "src")
     return _replaced(b, x, dim, np.array([a.integer("index") % x.shape[dim - 1]]), values)
 
 
@@ -442,12 +458,29 @@ def _index_select(b: Builder, a: Arguments) -> Tensor:
 def _index(b: Builder, a: Arguments) -> Tensor:
     places = [place for place, index in enumerate(a["indices"]) if index is not None]
     if len(places) != 1:
-        raise UnmappedError(f"indices along {len(places)} axes")
+        return _of_several_axes(b, a, places)
     a.values["index"] = a["indices"][places[0]]
     indices = a.array("index")
     if indices.dtype == np.bool_ or indices.ndim != 1:
         raise UnmappedError(f"indices of {indices.dtype} and shape {indices.shape}")
     return _picked(b, a.source, places[0], indices)
+
+
+def _of_several_axes(b: Builder, a: Arguments, places: list[int]) -> Tensor:
+    """Return the parts at constant indices along the first axes behind the batch."""
+    x = a.source
+    if places != list(range(1, len(places) + 1)):
+        raise UnmappedError(f"indices along the axes {places}")
+    found = []
+    for place in places:
+        a.values["index"] = a["indices"][place]
+        index, extent = a.array("index"), x.shape[place - 1]
+        if index.dtype == np.bool_:
+            raise UnmappedError(f"indices of {index.dtype} along {len(places)} axes")
+        if index.size and not (-extent <= index.min() and index.max() < extent):
+            raise InvalidModelError(f"{b.origin}: an index along axis {place} is not one of the {extent}.")
+        found.append(index % extent)
+    return scattering.take(b, x, np.ravel_multi_index(np.broadcast_arrays(*found), x.shape[: len(places)]), len(places))
 
 
 def _picked(b: Builder, x: Tensor, dim: int, indices: NDArray[Any]) -> Tensor:

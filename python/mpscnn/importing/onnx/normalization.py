@@ -77,12 +77,9 @@ def _layer_normalization(call: Call) -> Value:
 
 @operator("RMSNormalization")
 def _rms_normalization(call: Call) -> Value:
-    builder, x = call.builder, call.tensor()
-    dims = range(x.rank - len(_last_axes(call, x)), x.rank)
-    square = reduction.mean(builder, arithmetic.square(builder, x), dims, True)
-    factor = builder.add("NeuronPower", square, a=1.0, b=call.real("epsilon", 1e-5), c=-0.5)
-    y = elementwise.of_several(builder, arithmetic.multiply, x, factor)
-    return elementwise.of_several(builder, arithmetic.multiply, y, call.weights(1, "scales"))
+    x = call.tensor()
+    count, eps = len(_last_axes(call, x)), call.real("epsilon", 1e-5)
+    return normalization.rms_norm(call.builder, x, count, call.weights(1, "scales"), eps)
 
 
 @operator("MeanVarianceNormalization")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, as_image
-from . import arithmetic, general
+from . import arithmetic, elementwise, general, reduction
 
 
 def batch_norm(
@@ -106,6 +106,15 @@ def group_norm(
         groups=num_groups,
         epsilon=_epsilon(eps),
     )
+
+
+def rms_norm(builder: Builder, x: Tensor, count: int, weight: NDArray[Any] | None, eps: float) -> Tensor:
+    """Same as torch.nn.functional.rms_norm over the last `count` axes."""
+    dims = range(x.rank - count, x.rank)
+    square = reduction.mean(builder, arithmetic.square(builder, x), dims, True)
+    factor = builder.add("NeuronPower", square, a=1.0, b=eps, c=-0.5)
+    y = elementwise.of_several(builder, arithmetic.multiply, x, factor)
+    return y if weight is None else elementwise.of_several(builder, arithmetic.multiply, y, weight)
 
 
 def layer_norm(

@@ -672,8 +672,8 @@ def roll(builder: Builder, x: Tensor, shifts: Sequence[int], dims: Sequence[int]
             raise UnmappedError("images of the batch in another order")
         extent = x.shape[place - 1]
         cut = -shift % extent
+        if shift:  # by an extent, too: others are moved by it
+            builder.fix_unless_constant(x, "HW" if x.flat is not None else x.axes[place])
         if cut:
-            if x.flat is None and x.axes[place] != "C":
-                builder.fix_unless_constant(x, x.axes[place])
             x = cat(builder, [narrow(builder, x, dim, cut, extent - cut), narrow(builder, x, dim, 0, cut)], dim)
     return x
