@@ -88,10 +88,15 @@ def test_positions_beside_images():
         grid = torch.stack([right, down]).to(x.dtype).unsqueeze(0)
         both = torch.stack([sideways, low], 0).to(x.dtype)
         placed = torch.cat([x, grid.expand(x.shape[0], 2, height, width)], 1)
-        return placed, x[:, :2] * grid, both - x[:, 1:]
+        return placed, x[:, :2] * grid, both - x[:, 1:], x + right * 0.5
 
     module = Function(body)
     agree(module, free(module, 3, 8, 12), (1, 3, 8, 12), (2, 3, 11, 7), (1, 3, 1, 30))
+
+
+def columns(x: torch.Tensor, start: int = 0) -> torch.Tensor:
+    down, across = torch.arange(x.shape[2]), torch.arange(start, x.shape[3] + start)
+    return torch.meshgrid(down, across, indexing="ij")[1]
 
 
 @pytest.mark.parametrize(
@@ -101,9 +106,10 @@ def test_positions_beside_images():
         lambda x: x + torch.arange(x.shape[3]).flip(0),
         lambda x: x * (torch.arange(x.shape[3], dtype=x.dtype) * 0.25 - 1).view(1, 1, 1, x.shape[3]),
         lambda x: x + torch.arange(2, x.shape[3] + 2),
-        lambda x: x * (torch.arange(x.shape[3]) * 0.3).to(torch.int64),
-        lambda x: x + torch.arange(x.shape[3]).remainder(3),
-        lambda x: x + (torch.arange(x.shape[3]) / 7).to(torch.float16).float(),
+        lambda x: x + columns(x, 2),
+        lambda x: x * (columns(x) * 0.3).to(torch.int64),
+        lambda x: x + columns(x).remainder(3),
+        lambda x: x + (columns(x) / 7).to(torch.float16).float(),
         lambda x: x * x.new_full((1, x.shape[3]), 0.5 * x.shape[2]),
     ],
 )

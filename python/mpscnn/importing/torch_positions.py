@@ -112,12 +112,13 @@ def _image(b: Builder, part: Part, rank: int, find: FindImage) -> Tensor:
     if len(sides) == 1 and terms[:, 0].any():
         raise UnmappedError("positions along rows and columns that were taken together")
     y = positions.positions(b, like, np.stack([rows, columns, terms[:, -1]], 1))
-    if len(pixels) == 2:
-        letters = iter("HW")
-        names = "".join("C" if not axis.sides else next(letters) for axis in axes)
-        return replace(y, axes=f"N{names}")
-    y = shape.in_one_row(b, shape.flatten(b, y, 2))
-    return replace(y, axes="N" + "".join("W" if axis.sides else "C" for axis in axes))
+    letters = iter("HW" if len(pixels) == 2 else "W")
+    names = "".join("C" if not axis.sides else next(letters) for axis in axes)
+    if len(pixels) == 1:
+        y = shape.in_one_row(b, shape.flatten(b, y, 2))
+    unused = [letter for letter in "CHW" if letter not in names]
+    missing = "".join(unused[: rank - 1 - len(axes)])  # axes of extent 1 in front
+    return replace(y, axes=f"N{missing}{names}", flat=None)
 
 
 # ---- operators
