@@ -85,6 +85,18 @@ COMPONENTS = {
         "python/mpscnn/graph_export.py",
         "python/mpscnn/mps_graph.py",
     ),
+    "Importers": (
+        "python/mpscnn/detection.py",
+        "python/mpscnn/importing/aten/shape.py",
+        "python/mpscnn/importing/onnx/patterns.py",
+        "python/mpscnn/importing/onnx/walk.py",
+        "python/mpscnn/importing/ops/deformable.py",
+        "python/mpscnn/importing/ops/positions.py",
+        "python/mpscnn/importing/ops/reduction.py",
+        "python/mpscnn/importing/torch_export.py",
+        "python/mpscnn/importing/torch_patterns.py",
+        "python/mpscnn/importing/torch_positions.py",
+    ),
     "MetalFunction": (
         "csrc/openmps/engine/cpu/function/fibers.cpp",
         "csrc/openmps/engine/cpu/function/function.cpp",

@@ -165,6 +165,17 @@ def test_whole_sums_are_read_as_such() -> None:
         mpscnn.load(of_nodes(nodes, x.shape, w=np.full((1, 32, 9, 9), 127, np.int8), two=np.int32(2)))
 
 
+def test_sums_that_are_an_output_are_whole() -> None:
+    """Also if a Cast to floats, which rounds, reads them."""
+    weight = np.random.default_rng(3).integers(-2, 3, (8, 32, 3, 3)).astype(np.int8)
+    x = np.random.default_rng(4).uniform(-3, 5, (1, 32, 24, 24)).astype(np.float32)
+    nodes = [DYNAMIC, node("ConvInteger", ["q", "w", "zero"], ["n"], pads=[1, 1, 1, 1]), CAST]
+    proto = of_nodes(nodes, x.shape, "n", w=weight)
+    np.testing.assert_array_equal(mpscnn.load(proto)(x), defined(proto, x))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=r"sums of up to \d+, which are exact up to 262144"):
+        mpscnn.load(of_nodes(nodes, x.shape, "n", w=np.full((1, 32, 9, 9), 127, np.int8)))
+
+
 @pytest.mark.parametrize("to", [7, 9])
 def test_sums_that_are_cast_to_whole_numbers(to: int) -> None:
     """A Cast to int64, or to truth values, does not round sums as one to floats."""
