@@ -314,12 +314,13 @@ void test_pooled() {
 
 // ------------------------------------------------------------------------------------------ results for late readers
 
-/// Return how many results are computed again: of a normalization of 32 MB, and of one of some rows of 64 KB.
-std::size_t computed_again(i64 rows) {
+/// Return how many results are computed again: of a normalization of 32 MB times `factor`, and of one of some of its 512
+/// rows.
+std::size_t computed_again(i64 rows, i64 factor = 1) {
   Random random(15);
   std::vector<Command> commands, readers;
   for (const i64 height : {i64{512}, rows}) {
-    const Extents extents{1, height, 512, 64};
+    const Extents extents{1, height, 512 * factor, 64};
     NormalizeProblem normalize;
     normalize.src.view = image(extents), normalize.dst = image(extents);
     normalize.gamma = normalize.variance = constants(extents.c, 1);
@@ -343,6 +344,8 @@ std::size_t computed_again(i64 rows) {
 void test_late_readers() {
   report(computed_again(32) == 1, "a result of 1/16 of the largest one is computed again");
   report(computed_again(64) == 2, "a result of 1/8 of the largest one is kept");
+  report(computed_again(256, 8) == 1, "a result of 128 MB is computed again");
+  report(computed_again(288, 8) == 2, "a result of more than half of 256 MB is kept");
 }
 
 }  // namespace

@@ -173,8 +173,12 @@ class CudaEngine final : public Engine {
   bool sums_pixels() const override { return true; }
   bool adds_in_place() const override { return false; }  // cuDNN and cuBLASLt may read the addend late
   bool recomputes() const override { return true; }      // a training step keeps its images until the gradients
-  /// Small ones take little memory.
-  std::size_t min_recomputed(std::size_t largest) const override { return largest / 16 + 1; }
+  /// Small ones take little memory. Where the largest one has kManyBytes, larger batches are hardly faster, so that
+  /// memory for them is of little use.
+  std::size_t min_recomputed(std::size_t largest) const override {
+    constexpr std::size_t kManyBytes = std::size_t{256} << 20;
+    return largest / (largest < kManyBytes ? 16 : 2) + 1;
+  }
   bool masks_by_results() const override { return true; }
   bool packs_masks() const override { return true; }
   bool falls_back() const override { return env::value_of(env::Variable::cuda_fallback) != "0"; }
