@@ -6,12 +6,18 @@ namespace openmps::cuda {
 bool may_group(const Problem& first) { return std::holds_alternative<NormalizeProblem>(first); }
 
 std::size_t group(const ProblemOfGroup& problem, const EndsOfImages& ends) {
+  if (!problem(1)) return 1;
   const auto* const normalize = std::get_if<NormalizeProblem>(problem(0));
-  return normalize && problem(1) ? group(*normalize, problem, ends) : 1;
+  if (!normalize) return 1;
+  if (const auto* const sum = std::get_if<NormalizeAddProblem>(problem(1)))
+    return may_add(*normalize, *sum) && ends(normalize->dst, 2) ? 2 : 1;
+  return group(*normalize, problem, ends);
 }
 
 bool solve(std::span<const Problem> problems, Work& work) {
-  return solve(std::get<NormalizeProblem>(problems[0]), problems, work);
+  const auto& first = std::get<NormalizeProblem>(problems[0]);
+  if (const auto* const sum = std::get_if<NormalizeAddProblem>(&problems[1])) return solve(first, *sum, work);
+  return solve(first, problems, work);
 }
 
 }  // namespace openmps::cuda

@@ -11,4 +11,9 @@ namespace openmps::cuda {
 std::size_t group(const NormalizeProblem& first, const ProblemOfGroup& problem, const EndsOfImages& ends);
 bool solve(const NormalizeProblem& first, std::span<const Problem> problems, Work& work);
 
+// normalization.cpp
+/// Return whether the sum's addend is the result of another normalization, which need not be stored then.
+bool may_add(const NormalizeProblem& first, const NormalizeAddProblem& next);
+bool solve(const NormalizeProblem& first, const NormalizeAddProblem& next, Work& work);
+
 }  // namespace openmps::cuda

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/cuda/families.hpp"
+#include "engine/cuda/groups.hpp"
 #include "engine/cuda/lanes.hpp"
 #include "engine/cuda/normalization.hpp"
 #include "engine/cuda/normalize_images.hpp"
@@ -407,19 +408,50 @@ NormalizeAddArgs arguments_of(const NormalizeAddProblem& p, Work& work) {
           .division = {}};
 }
 
-const char* run_normalize_add_rows(const Call<NormalizeAddProblem>& call) {
-  const auto& [p, work] = call;
-  if (!fuses(p)) return "gaps between the values, or channels that are no multiple of 16 bytes";
-  NormalizeAddArgs args = arguments_of(p, work);
+/// Make each image one row of pixels, and divide the row among `blocks`. Return why a thread cannot have 16 bytes.
+const char* divide_rows(Work& work, NormalizeAddArgs& args, const NormalizeAddProblem& p, i64& blocks) {
   View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
   if (const char* why_not = why_no_vectors({&src, &addend, &dst})) return why_not;
   if (args.mask.data.address % 8 != 0 && !is_packed(p.mask, p.dst)) return "the mask is not aligned";
   for (View* const view : {&src, &addend, &dst, &args.mask}) *view = flattened(*view, true);
-  const i64 blocks = divide_row(work, dst, args.division);
-  // The mask's format is known: the kernel is compiled for that of the other images.
-  work.launch(normalize_add_rows, args, blocks, {&src, &addend, &dst});
+  blocks = divide_row(work, dst, args.division);
   return nullptr;
 }
+
+const char* run_normalize_add_rows(const Call<NormalizeAddProblem>& call) {
+  const auto& [p, work] = call;
+  if (!fuses(p)) return "gaps between the values, or channels that are no multiple of 16 bytes";
+  NormalizeAddArgs args = arguments_of(p, work);
+  i64 blocks = 0;
+  if (const char* why_not = divide_rows(work, args, p, blocks)) return why_not;
+  // The mask's format is known: the kernel is compiled for that of the other images.
+  work.launch(normalize_add_rows, args, blocks, {&args.src.view, &args.addend.view, &args.dst});
+  return nullptr;
+}
+
+/// A normalization and the sum with its result.
+struct BothNormalized {
+  const NormalizeProblem& first;
+  const NormalizeAddProblem& sum;
+};
+const char* run_normalize_both_add(const Call<BothNormalized>& call) {
+  const auto& [first, sum] = call.problem;
+  Work& work = call.work;
+  if (!may_add(first, sum)) return "not two dense images of one format";
+  NormalizeAddProblem both = sum;
+  both.addend = first.src;
+  NormalizeBothAddArgs args{arguments_of(both, work),
+                            forward_of(work, statistics_of(work, first.mean, first.variance, first.exact),
+                                       {first.dst.c, 0}, first.gamma, first.beta, first.epsilon)};
+  i64 blocks = 0;
+  if (const char* const why_not = divide_rows(work, args.sum, both, blocks)) return why_not;
+  work.launch(normalize_both_add_rows, args, blocks, {&args.sum.src.view, &args.sum.addend.view, &args.sum.dst});
+  return nullptr;
+}
+constexpr Implementation<Call<BothNormalized>> kBothNormalized[] = {
+    {"cuda_normalize_both_add", run_normalize_both_add}};
+const ImplementationNames kBothNormalizedNames(kBothNormalized);
+
 const char* run_normalize_add(const Call<NormalizeAddProblem>& call) {
   const auto& [p, work] = call;
   const NormalizeAddArgs args = arguments_of(p, work);
@@ -518,6 +550,14 @@ bool solve(const NormalizeGradientProblem& problem, Work& work) {
 bool fuses(const NormalizeAddProblem& p) {
   if (!has_vectors(p.dst) || !is_like_dense(p.src, p.dst) || !is_like_dense(p.addend, p.dst)) return false;
   return !p.mask.memory || (p.mask.format == Format::unorm8 && p.mask.is_dense());
+}
+bool may_add(const NormalizeProblem& first, const NormalizeAddProblem& next) {
+  if (first.groups > 0 || !neuron_is_identity(first.neuron) || !fuses(next)) return false;
+  return next.addend.view == first.dst && next.src.view.memory != first.dst.memory &&
+         is_like_dense(first.src, next.dst);
+}
+bool solve(const NormalizeProblem& first, const NormalizeAddProblem& next, Work& work) {
+  return try_first("normalize, normalize_add", kBothNormalized, Call<BothNormalized>{{first, next}, work});
 }
 bool solve(const NormalizeAddProblem& problem, Work& work) {
   return try_first("normalize_add", kNormalizeAdds, Call<NormalizeAddProblem>{problem, work});

@@ -776,21 +776,34 @@ MPSCNN_VALUE_KERNEL(normalize_add, NormalizeAddArgs) {
   args.mask.data[packed_offset(row, pixel, index - pixel * row.c)] = static_cast<unsigned char>(bits);
 }
 
-/// The same for images that are one row of pixels each. The mask is unorm8.
-MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) {
+/// Two normalizations and their sum.
+struct NormalizeBothAddArgs {
+  NormalizeAddArgs sum;
+  Forward addend;  ///< normalizes the addend
+};
+
+/// The same for images that are one row of pixels each. The mask is unorm8. `of_addend` normalizes the addend, which is
+/// then rounded to the format of the images; null: it is added as it is.
+template <bool normalizes_addend>
+MPSCNN_HOST_DEVICE void normalize_add_row(const NormalizeAddArgs& args, [[maybe_unused]] const Forward* of_addend,
+                                          i64 index, const Block& block) {
   const bool has_bits = args.mask && is_packed(args.mask, args.dst);
   const View &src = args.src.view, &addend = args.addend.view, &dst = args.dst;
   const int lanes = lanes_of<true>(dst);
   const BlockPlace place(args.division, index);
   MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared, 1);
-  ChannelsOfBlock<Coefficients>& of_block = shared.own(0);
+  MPSCNN_SHARED(ChannelsOfBlock<Coefficients>, shared_addend, 1);
+  ChannelsOfBlock<Coefficients>&of_block = shared.own(0), &addend_of_block = shared_addend.own(0);
   of_block.fill(args.division, place, lanes, block, [&](i64 k) { return args.forward.find(0, k); });
+  if constexpr (normalizes_addend)
+    addend_of_block.fill(args.division, place, lanes, block, [&](i64 k) { return of_addend->find(0, k); });
   block.for_each(kThreads, [&](i64 i) {
     const ThreadPlace thread(args.division, place, i);
     if (!thread.has_run) return;
     const PixelsOfThread mine(args.division, place, thread, dst);
     Coefficients known[kMostLanes];
     of_block.load(thread, lanes, known);
+    const Coefficients* const known_addend = addend_of_block.of + thread.column * lanes;
     constexpr int kCount = PixelsOfThread::kCount;
     for (i64 pixel = mine.first; pixel < mine.end; pixel += kCount * mine.step) {
       Vector loaded[kCount] = {}, added[kCount] = {};
@@ -811,6 +824,10 @@ MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) {
         Words<8> mask = {};
         unsigned bits = 0;
         for (int lane = 0; lane < lanes; ++lane) {
+          if constexpr (normalizes_addend) {
+            others[lane] = normalized(known_addend[lane], others[lane]);
+            if (format_of(dst) == Format::float16) others[lane] = half_value(half_bits(others[lane]));
+          }
           bool is_within = false;
           values[lane] = bounded(args, normalized(known[lane], values[lane]) + others[lane], is_within);
           if (is_within) mask.word[lane / 4] |= 0xffu << (lane % 4 * 8), bits |= 1u << lane;
@@ -829,6 +846,10 @@ MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) {
       }
     }
   });
+}
+MPSCNN_BLOCK_KERNEL(normalize_add_rows, NormalizeAddArgs) { normalize_add_row<false>(args, nullptr, index, block); }
+MPSCNN_BLOCK_KERNEL(normalize_both_add_rows, NormalizeBothAddArgs) {
+  normalize_add_row<true>(args.sum, &args.addend, index, block);
 }
 
 }  // namespace openmps::cuda::normalization
