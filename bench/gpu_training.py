@@ -4,7 +4,8 @@
 A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum. Ours reads images from
 the host's memory; PyTorch's images are on the GPU. Both start from the same parameters, and the losses of the first
 steps are compared. Then several steps at a time are timed in alternation, until the last one has completed: ours has
-two in flight, as in Trainer.fit(). float16 is ``dtype="float16"``, and autocast with a GradScaler in PyTorch.
+two in flight, as in Trainer.fit(). float16 is ``dtype="float16"``, and autocast with a GradScaler in PyTorch; "reduced"
+is float16 with ``allow_reduced_precision``.
 
 Memory is the max in use during the timed steps, as each program's allocator counts it.
 """
@@ -37,15 +38,17 @@ class Case:
     shape: tuple[int, int, int]
     batch: int
     products: str  # as in bench/gpu.py
+    is_reduced: bool = False  # float16 with allow_reduced_precision
 
     @property
     def name(self) -> str:
-        return f"{self.network} {self.products}, batch {self.batch}"
+        return f"{self.network} {self.products}, batch {self.batch}{', reduced' if self.is_reduced else ''}"
 
 
 CASES = [
     Case("resnet50", (3, 224, 224), 64, "float16"),
     Case("resnet50", (3, 224, 224), 256, "float16"),
+    Case("resnet50", (3, 224, 224), 256, "float16", True),
     Case("resnet50", (3, 224, 224), 64, "tf32"),
     Case("resnet50", (3, 224, 224), 64, "float32"),
 ]
@@ -65,7 +68,7 @@ def _ours(
             RATE, momentum_scale=MOMENTUM, gradient_rescale=1 / scale, device=device
         ),
         dtype="float16" if is_half else "float32",
-        allow_reduced_precision=case.products == "tf32",
+        allow_reduced_precision=case.products == "tf32" or case.is_reduced,
         device=device,
     )
     x = x.astype(np.float16 if is_half else np.float32)

@@ -188,6 +188,31 @@ def test_each_kind_can_be_the_fastest(name: str, slow: str, fails: str, winner: 
     assert again.candidates == set()  # the choice was read
 
 
+@pytest.mark.parametrize(("fails", "winners"), [("", "pd"), ("execute", "po")])
+def test_sums_of_the_results_of_a_convolution(fails: str, winners: str, tmp_path: Path) -> None:
+    """Plans of cuDNN, and the two steps one after the other, whose convolution is a product."""
+    assert FOLDER is not None
+    programs = Path(__file__).resolve().parent.parent / FOLDER
+    environment = {
+        "MPSCNN_CUDA_PATH": str(programs / "cuda"),
+        "MPSCNN_TRACE": "dispatch",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "FAKE_FAILS": fails,
+    }
+    done = subprocess.run(
+        [programs / "cpp_engine_groups"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "mpscnn dispatch: convolve, batch_moments: cuda_conv_moments\n" in done.stderr
+    assert "mpscnn dispatch: candidate apart:" in done.stderr
+    assert saved(tmp_path) == set(winners)
+
+
 def test_a_gradient_as_a_forward_convolution(tmp_path: Path) -> None:
     """Of float32 without strides. It is chosen if it is faster, here because the other plans fail."""
     names = [row.name for row in engine_convolution.without_strides()]

@@ -70,6 +70,7 @@ enum Type : int {
   kWeights = 11,
   kData = 12,
   kPointwiseOperation = 13,
+  kSums = 14,
   kGraph = 15,
   kPack = 16,
   kTensor = 17,
@@ -87,6 +88,7 @@ enum ValueType : int {
   kNumericalNote = 11,
   kPointwiseMode = 14,
   kDescriptor = 15,
+  kSumsMode = 16,
   kBehaviorNote = 19,
   kChar = 24,
 };
@@ -152,6 +154,11 @@ constexpr Rule kRules[] = {
     {kPointwiseOperation, 751, kDescriptor, 1, true},   // XDESC
     {kPointwiseOperation, 752, kDescriptor, 1, false},  // BDESC
     {kPointwiseOperation, 753, kDescriptor, 1, true},   // YDESC
+    {kSums, 770, kSumsMode, 1, true},                   // MODE
+    {kSums, 771, kDataType, 1, true},                   // MATH_PREC
+    {kSums, 772, kDescriptor, 1, true},                 // XDESC
+    {kSums, 773, kDescriptor, 1, true},                 // SUMDESC
+    {kSums, 774, kDescriptor, 1, true},                 // SQSUMDESC
     {kGraph, 800, kHandleValue, 1, true},               // HANDLE
     {kGraph, 801, kDescriptor, kAnyCount, true},        // OPS
     {kHeuristic, 200, kHeuristicMode, 1, true},         // MODE
@@ -221,6 +228,8 @@ struct Operation {
 };
 struct Graph {
   std::vector<Operation> operations;
+  bool has_sums = false;
+  Tensor sums, squares;  ///< of each channel of the result
 
   /// Return each tensor once.
   std::map<i64, Tensor> tensors() const {
@@ -233,6 +242,7 @@ struct Graph {
       add(each.x), add(each.y);
       if (each.type != kPointwiseOperation || each.has_b) add(each.w);
     }
+    if (has_sums) add(sums), add(squares);
     return result;
   }
   const Tensor& written_by(const Operation& o) const { return o.type == kData ? o.x : o.type == kWeights ? o.w : o.y; }
@@ -311,6 +321,7 @@ std::string text_of(Plan plan) {
   text << "plan ";
   write(plan.engine), write(plan.graph.operations.size());
   for (Operation& each : plan.graph.operations) transfer(write, each);
+  write(plan.graph.has_sums), transfer(write, plan.graph.sums), transfer(write, plan.graph.squares);
   text << "end";
   return text.str();
 }
@@ -324,6 +335,7 @@ Plan plan_of(const std::string& text) {
   expect(in && word == "plan" && plan.engine < engines().size() && count < 100, "the text is no plan");
   plan.graph.operations.resize(count);
   for (Operation& each : plan.graph.operations) transfer(read, each);
+  read(plan.graph.has_sums), transfer(read, plan.graph.sums), transfer(read, plan.graph.squares);
   in >> word;
   expect(in && word == "end" && count > 0, "the text is no plan");
   return plan;
@@ -455,13 +467,33 @@ void finalize_pointwise_operation(Object& o) {
   o.graph.operations = {op};
 }
 
+void finalize_sums(Object& o) {
+  expect(o.get<int>(770) == 0, "MODE is not the sum and the sum of squares", kNotSupported);
+  expect(o.get<int>(771) == kFloat32, "MATH_PREC is not float");
+  Operation op;
+  op.type = kSums;
+  op.x = o.object(772, kTensor).tensor;
+  op.w = o.object(773, kTensor).tensor, op.y = o.object(774, kTensor).tensor;
+  for (const Tensor* const each : {&op.w, &op.y})
+    expect(each->extents == Four{1, op.x.extents[1], 1, 1} && each->type == kFloat32 && !each->is_virtual,
+           "SUMDESC or SQSUMDESC is not a float32 for each channel", kShapeMismatch);
+  o.graph.operations = {op};
+}
+
 void finalize_graph(Object& o) {
   expect(o.get<HandleOf*>(800), "HANDLE is null");
   for (const auto& each : o.descriptors.at(801)) {
     expect(each->graph.operations.size() == 1, "OPS has a descriptor that is no operation");
     o.graph.operations.push_back(each->graph.operations.front());
   }
-  const auto& ops = o.graph.operations;
+  auto& ops = o.graph.operations;
+  if (ops.back().type == kSums) {
+    o.graph.has_sums = true, o.graph.sums = ops.back().w, o.graph.squares = ops.back().y;
+    const i64 summed = ops.back().x.uid;
+    ops.pop_back();
+    expect(!ops.empty() && ops.back().type != kData && ops.back().type != kWeights && ops.back().y.uid == summed,
+           "other values than the result are summed", kNotSupported);
+  }
   expect(ops.front().type != kPointwiseOperation, "the first operation is no convolution", kNotSupported);
   expect(ops.front().type == kForward || ops.size() == 1, "a gradient is followed by operations", kNotSupported);
   for (std::size_t i = 1; i < ops.size(); ++i) {
@@ -483,6 +515,7 @@ void finalize_graph(Object& o) {
              "an image is added whose strides are not the result's");
   for (const auto& [uid, tensor] : o.graph.tensors()) {
     expect(tensor.is_virtual == (written.count(uid) && uid != result.uid), "a virtual tensor is not written");
+    if (o.graph.has_sums && (uid == o.graph.sums.uid || uid == o.graph.squares.uid)) continue;
     expect(tensor.is_by_value || tensor.is_virtual || tensor.type == ops.front().x.type || uid == result.uid,
            "the tensors have two types", kNotSupported);
   }
@@ -553,6 +586,7 @@ void finalize(Object& o) {
       break;
     }
     case kPointwiseOperation: finalize_pointwise_operation(o); break;
+    case kSums: finalize_sums(o); break;
     case kGraph: finalize_graph(o); break;
     case kHeuristic: finalize_heuristic(o); break;
     case kPlan: finalize_plan(o); break;
@@ -711,6 +745,17 @@ struct Run {
   void* workspace = nullptr;
   std::size_t limit = 0;  ///< bytes from the result to the end of its block, as far as they are known
 
+  void store_sums(const Floats& values) const {
+    const auto channels = static_cast<std::size_t>(plan.graph.result().extents[1]);
+    std::vector<double> sums(channels), squares(channels);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      sums[i % channels] += values[i], squares[i % channels] += double{values[i]} * values[i];
+    const auto store_all = [&](const Tensor& t, const std::vector<double>& from) {
+      store(t, data.at(t.uid), {from.begin(), from.end()}, channels * sizeof(float));
+    };
+    store_all(plan.graph.sums, sums), store_all(plan.graph.squares, squares);
+  }
+
   void operator()() const {
     const auto& ops = plan.graph.operations;
     const Operation& conv = ops.front();
@@ -746,6 +791,7 @@ struct Run {
     if (plan.is_forbidden()) values.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
     const Tensor& result = plan.graph.result();
     store(result, data.at(result.uid), values, limit);
+    if (plan.graph.has_sums) store_sums(values);
     if (fails("gaps") && conv.type != kWeights && plan.how().space == Space::none)
       fill_gaps(result, data.at(result.uid));
   }

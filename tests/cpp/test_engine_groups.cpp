@@ -386,6 +386,48 @@ void test_both_normalized() {
               false);
 }
 
+// --------------------------------------------------------------------------- convolutions and moments of their results
+
+/// With the libraries of fake_cudnn.cpp, cuDNN sums the values.
+void test_conv_moments() {
+  for (const float offset : {0.0f, 40.0f}) {  // whose squares lose the variance
+    Found found[2];
+    for (const bool fused : {false, true}) {
+      Random random(17);
+      const Extents extents{8, 14, 14, 96};
+      ConvProblem conv;
+      auto weights = std::make_shared<ConvWeights>();
+      weights->out_channels = extents.c, weights->in_channels_per_group = extents.c;
+      weights->kernel_h = weights->kernel_w = 1;
+      std::vector<float> values(static_cast<std::size_t>(extents.c * extents.c));
+      for (i64 i = 0; i < extents.c; ++i)
+        for (i64 j = 0; j < extents.c; ++j)
+          values[static_cast<std::size_t>(i * extents.c + j)] = i == j ? 1.0f : j == 0 ? offset / 2 : 0.0f;
+      weights->values = std::move(values);
+      conv.src = image(extents), conv.dst = image(extents);
+      {
+        const HostAccess access(conv.src.memory, HostAccess::Mode::write);
+        for (i64 i = 0; i < conv.src.size(); ++i)
+          reinterpret_cast<std::uint16_t*>(access.data())[i] =
+              float_to_half(i % extents.c == 0 ? 2 : std::floor(random.real(-8, 8)) / 4);
+      }
+      conv.weights = weights, conv.reduced_precision = true;
+      BatchMomentsProblem moments;
+      moments.src = conv.dst;
+      moments.mean = channels(random, extents.c, -1, 1), moments.variance = channels(random, extents.c, 1, 2);
+      const ImageView result = image(extents);
+      const std::array statistics{moments.mean, moments.variance};
+      std::vector<Command> commands = {
+          {conv, "convolution"}, {moments, "moments"}, {CopyProblem{conv.dst, result}, "copy"}};
+      conv = {}, moments = {};
+      found[fused] = found_by(commands, fused, "moments_of_sums", [&] {
+        return std::vector{values_of(result), floats_of(statistics[0]), floats_of(statistics[1])};
+      });
+    }
+    compare("a convolution and its moments", found[1], found[0], 0x1p-10f);
+  }
+}
+
 // ------------------------------------------------------------------------------------------ results for late readers
 
 /// Return how many results are computed again: of a normalization of 32 MB times `factor`, and of one of some of its 512
@@ -424,4 +466,4 @@ void test_late_readers() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_masks, test_masks_on_the_processor, test_pooled, test_both_normalized, test_late_readers}); }
+int main(int argc, char** argv) { return run_tests(argc, argv, {test_masks, test_masks_on_the_processor, test_pooled, test_both_normalized, test_conv_moments, test_late_readers}); }

@@ -77,7 +77,8 @@ class Trainer(_checks.Made):
         ``gradient_rescale=1 / 1024``; the losses of steps are 1024 times as large then.
     allow_reduced_precision : bool, default False
         Whether convolutions and their gradients may round what they multiply, to tf32 or bfloat16, if the device has
-        units for them. Images between them may then be stored as bfloat16. Sums and parameters stay float32.
+        units for them. Images between them may then be stored as bfloat16. Sums and parameters stay float32. With dtype
+        "float16", NVIDIA GPUs may add statistics in an order that changes between runs.
     seed : int, >= 0, default 0
         Seed of initial parameters, dropout, and the order of images in `fit`.
     device : Device, default Device()

@@ -26,7 +26,7 @@ constexpr float kMayWin = 1.5f, kEnqueueing = 0.02f;  ///< candidates below kMay
 
 /// Return the product that equals the graph, if there is one: 1 x 1 pixels, no strides, a single row of pixels.
 std::optional<Product> product_of(const ConvGraph& g) {
-  if (g.alignment < 16) return std::nullopt;
+  if (g.alignment < 16 || g.has_sums) return std::nullopt;
   const auto is_one = [](const auto& pair) { return pair[0] == 1 && pair[1] == 1; };
   if (g.w[2] != 1 || g.w[3] != 1 || g.w[1] != g.x[1] || !is_one(g.stride)) return std::nullopt;
   if (g.pad_before[0] || g.pad_before[1] || g.pad_after[0] || g.pad_after[1]) return std::nullopt;
@@ -102,7 +102,7 @@ std::optional<ConvGraph> turned(const ConvGraph& g) {
 /// write those but copy their result twice [seen on an H100].
 std::optional<ConvGraph> with_dense_result(const ConvGraph& g) {
   const ConvGraph::Extents dense{g.y[1] * g.y[2] * g.y[3], 1, g.y[1] * g.y[3], g.y[1]};
-  if (g.kind != ConvGraph::Kind::forward || g.has_addend || g.y_strides == dense) return std::nullopt;
+  if (g.kind != ConvGraph::Kind::forward || g.has_addend || g.has_sums || g.y_strides == dense) return std::nullopt;
   ConvGraph result = g;
   result.y_strides = dense;
   return result;
@@ -238,8 +238,11 @@ void trace_shape(const ConvGraph& g) {
   };
   std::fprintf(stderr, "mpscnn dispatch: candidates for %s -> %s, %lldx%lld%s%s: %.0f operations, %.0f bytes\n",
                text(g.x).c_str(), text(g.y).c_str(), static_cast<long long>(g.w[2]), static_cast<long long>(g.w[3]),
-               g.stride[0] * g.stride[1] > 1 ? " with strides" : "", g.has_addend ? " and a sum" : "", operations,
-               values * static_cast<double>(size_of(g.format)));
+               g.stride[0] * g.stride[1] > 1 ? " with strides" : "",
+               g.has_addend ? " and a sum"
+               : g.has_sums ? " and sums of channels"
+                            : "",
+               operations, values * static_cast<double>(size_of(g.format)));
 }
 
 /// Print a candidate's milliseconds; those that a graph does not confirm are an upper bound.

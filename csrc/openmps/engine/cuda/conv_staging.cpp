@@ -115,10 +115,16 @@ void StagedSource::copy_to(Work& work, Address to) const {
   work.launch(layout::pad_channels, {work.view(src), staged}, pixels);
 }
 
+std::int64_t alignment_of(const Tunable& tunable) {
+  std::int64_t alignment = tunable.graph.alignment;
+  const ConvAddresses known = tunable.operands(0);  // without scratch memory, which is aligned
+  while ((known.x | known.addend | known.y) % static_cast<Address>(alignment)) alignment /= 2;
+  return alignment;
+}
+
 std::optional<Address> run_fastest(Work& work, const Tunable& tunable) {
   ConvGraph at_addresses = tunable.graph;
-  const ConvAddresses known = tunable.operands(0);  // without scratch memory, which is aligned
-  while ((known.x | known.addend | known.y) % static_cast<Address>(at_addresses.alignment)) at_addresses.alignment /= 2;
+  at_addresses.alignment = alignment_of(tunable);
   const Tunable here{at_addresses, tunable.staged, tunable.operands, tunable.prepare, tunable.finish, tunable.own};
   const auto choice = Choices::all().of(work, here);
   if (!choice) return std::nullopt;

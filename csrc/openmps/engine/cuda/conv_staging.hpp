@@ -68,6 +68,9 @@ class StagedSource {
   const bool is_copied_;
 };
 
+/// Return the alignment of the addresses of images and addend, at most the graph's.
+std::int64_t alignment_of(const Tunable& tunable);
+
 /// Run a convolution in the fastest way. Return the address of the scratch memory that holds its operands; none if
 /// nothing computes it.
 std::optional<Address> run_fastest(Work& work, const Tunable& tunable);

@@ -3,7 +3,9 @@
 #include "engine/cuda/conv_staging.hpp"
 #include "engine/cuda/conv_weights.hpp"
 #include "engine/cuda/convolution.hpp"
+#include "engine/cuda/groups.hpp"
 #include "engine/cuda/kernels/layout.hpp"
+#include "engine/cuda/normalization.hpp"
 #include "engine/cuda/vectors.hpp"
 
 namespace openmps::cuda {
@@ -32,13 +34,56 @@ const char* why_not_gradient(const ConvGradientProblem& p, const ImageView& imag
   return nullptr;
 }
 
+constexpr i64 kManyValues = 1 << 25;  // of a result: with fewer, less than 20 us are gained (H200)
+
+/// Return why a convolution and the sums of its result are not computed together. The order of cuDNN's additions
+/// changes between runs.
+const char* why_not_sums(const ConvProblem& conv, const BatchMomentsProblem& moments) {
+  if (conv.dst.format != Format::float16 || !conv.reduced_precision) return "not float16, or exact sums";
+  if (!conv.weights->bias.empty() || conv.addend.memory || !neuron_is_identity(conv.neuron) ||
+      !neuron_is_identity(conv.after) || conv.subpixel > 1)
+    return "more than a convolution before the sums";
+  if (moments.count > 0) return "moments of more images";  // candidates run several times
+  if (!dispatch().only.empty() && dispatch().only != "cuda_conv_moments") return "another implementation is asked for";
+  if (!(moments.src == conv.dst) || !conv.dst.is_dense()) return "other images, or gaps between the pixels";
+  return nullptr;
+}
+const char* why_not_sums(const ConvProblem& conv, const BatchMomentsProblem& moments, Work& work) {
+  if (const char* const reason = why_not_sums(conv, moments)) return reason;
+  const bool is_test = work.gpu().driver().is_host || !dispatch().only.empty();  // whose images are small
+  return conv.dst.size() < kManyValues && !is_test ? "few values" : nullptr;
+}
+
+/// Compute a convolution and the moments of its result. The candidates are plans of cuDNN that sum the values of each
+/// channel before they store them, and the two one after the other.
+const char* run_with_sums(Work& work, const Tunable& plain, ConvGraph& graph, const BatchMomentsProblem& moments) {
+  graph.alignment = alignment_of(plain);
+  const auto apart = Choices::all().of(work, plain);
+  if (!apart) return kNothing;
+  ConvGraph summed = graph;
+  summed.has_sums = true;
+  const std::size_t bytes = aligned(static_cast<std::size_t>(graph.y[1]) * sizeof(float));
+  Address sums = 0;
+  const auto operands = [&](Address scratch) {
+    ConvAddresses result = plain.operands(scratch);
+    sums = scratch + plain.staged;
+    result.sums = sums, result.squares = sums + bytes;
+    return result;
+  };
+  const auto finish = [&] { finish_moments(moments, work, {sums}, {sums + bytes}); };
+  const auto run_apart = [&] {
+    plain.run(work, *apart, work.scratch(plain.staged + apart->workspace_bytes() + 1));
+    solve(moments, work);
+  };
+  const Tunable tunable{summed, plain.staged + 2 * bytes, operands, plain.prepare, finish, {{"apart", run_apart}}};
+  return run_fastest(work, tunable) ? nullptr : kNothing;
+}
+
 /// Apply the activation to an image in place.
 void activate(Work& work, const ImageView& dst, const Neuron& neuron) { solve(NeuronProblem{dst, dst, neuron}, work); }
 
-}  // namespace
-
-const char* run_conv_tuned(const Call<ConvProblem>& call) {
-  const auto& [p, work] = call;
+/// Run a convolution and, unless null, the moments of its result.
+const char* run_forward(const ConvProblem& p, const BatchMomentsProblem* moments, Work& work) {
   if (const char* const reason = why_not(work, *p.weights, p.dst.size())) return reason;
   if (p.window.edge != Edge::zero) return "clamped edges";
   if (p.subpixel > 1) return "sub-pixel";
@@ -74,7 +119,7 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   const StagedSource source(graph, src, is_staged, channels);
   graph.y = extents_of(p.dst), graph.y_strides = strides_of(p.dst);
   graph.has_bias = !weights.bias.empty();
-  std::vector<OwnKernel> own = own_kernels(call);
+  std::vector<OwnKernel> own = own_kernels(Call<ConvProblem>{p, work});
   // On an H200, sums of rows with gaps wrote beside the result. Plans that take the addend's strides for the result's
   // are suspected.
   const bool adds_apart = p.addend.memory && strides_of(p.addend) != graph.y_strides;
@@ -105,13 +150,36 @@ const char* run_conv_tuned(const Call<ConvProblem>& call) {
   const auto stage = [&](Address scratch) { source.stage(work, scratch); };
   Tunable tunable{graph, source.bytes(), operands, stage, {}, std::move(own)};
   if (!has_neuron || !has_after || adds_apart)
-    tunable.finish = [&, &p = p, &work = work] {
+    tunable.finish = [&] {
       if (!has_neuron) activate(work, p.dst, p.neuron);
       if (adds_apart) solve(BinaryProblem{{p.dst}, {p.addend}, p.dst, {}}, work);
       if (!has_after) activate(work, p.dst, p.after);
     };
+  if (moments) return run_with_sums(work, tunable, graph, *moments);
   return run_fastest(work, tunable) ? nullptr : kNothing;
 }
+
+/// A convolution and the moments of its result.
+struct ConvMoments {
+  const ConvProblem& conv;
+  const BatchMomentsProblem& moments;
+};
+const char* run_conv_moments(const Call<ConvMoments>& call) {
+  const auto& [conv, moments] = call.problem;
+  if (const char* const reason = why_not_sums(conv, moments, call.work)) return reason;
+  return run_forward(conv, &moments, call.work);
+}
+constexpr Implementation<Call<ConvMoments>> kConvMoments[] = {{"cuda_conv_moments", run_conv_moments}};
+const ImplementationNames kConvMomentsNames(kConvMoments);
+
+}  // namespace
+
+bool may_sum(const ConvProblem& conv, const BatchMomentsProblem& moments) { return !why_not_sums(conv, moments); }
+bool solve(const ConvProblem& conv, const BatchMomentsProblem& moments, Work& work) {
+  return try_first("convolve, batch_moments", kConvMoments, Call<ConvMoments>{{conv, moments}, work});
+}
+
+const char* run_conv_tuned(const Call<ConvProblem>& call) { return run_forward(call.problem, nullptr, call.work); }
 
 const char* run_conv_data_tuned(const DataCall<ConvGradientProblem>& call) {
   const auto& [p, work] = call;

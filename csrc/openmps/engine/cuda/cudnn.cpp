@@ -29,6 +29,7 @@ enum DescriptorType : int {
   kWeightsOperation = 11,
   kDataOperation = 12,
   kPointwiseOperation = 13,
+  kSumsOperation = 14,
   kOperationGraph = 15,
   kVariantPack = 16,
   kTensor = 17,
@@ -48,6 +49,7 @@ enum ValueType : int {
   kNumericalNote = 11,
   kPointwiseMode = 14,
   kDescriptor = 15,
+  kSumsMode = 16,
   kBehaviorNote = 19,
   kChar = 24,
 };
@@ -61,7 +63,9 @@ constexpr int kNoteTensorCore = 0, kNoteDownConvert = 1, kNoteReducedSums = 2, k
 
 constexpr int kNoteCompiles = 0;  // cudnnBackendBehaviorNote_t
 
-enum Uid : std::int64_t { kX = 1, kW, kBias, kAddend, kY, kLimit, kAfterLimit, kFirstVirtual = 100 };
+constexpr int kSumAndSquares = 0;  // cudnnGenStatsMode_t
+
+enum Uid : std::int64_t { kX = 1, kW, kBias, kAddend, kY, kLimit, kAfterLimit, kSums, kSquares, kFirstVirtual = 100 };
 
 struct Api {
   int (*create)(Handle*);
@@ -214,6 +218,7 @@ class Builder {
     if (g.has_addend && !addend_first)
       combine(kAdd, keep(tensor(kAddend, g.format, g.y, g.addend_strides, g.alignment)), g.after == NeuronType::none);
     activate(g.after, g.after_a, kAfterLimit, true);
+    if (g.has_sums) add_sums();
 
     Descriptor result(kOperationGraph);
     std::vector<Raw> raw;
@@ -251,6 +256,21 @@ class Builder {
     result.set(0, kPointwiseMode, mode);
     result.set(1, kDataType, kDataFloat);
     return result;
+  }
+  /// Sum the last result.
+  void add_sums() {
+    const ConvGraph& g = graph_;
+    const ConvGraph::Extents extents{1, g.y[1], 1, 1}, strides{g.y[1], 1, g.y[1], g.y[1]};
+    const std::size_t sums = keep(tensor(kSums, Format::float32, extents, strides));
+    const std::size_t squares = keep(tensor(kSquares, Format::float32, extents, strides));
+    Descriptor operation(kSumsOperation);
+    operation.set(770, kSumsMode, kSumAndSquares);
+    operation.set(771, kDataType, kDataFloat);
+    operation.set(772, kept_[current_]);
+    operation.set(773, kept_[sums]);
+    operation.set(774, kept_[squares]);
+    operation.finalize("sums operation");
+    operations_.push_back(keep(std::move(operation)));
   }
   void combine(int mode, std::size_t second, bool is_last) { add_operation(pointwise(mode), &second, is_last); }
 
@@ -298,6 +318,7 @@ class Plan final : public CudnnPlan {
     const auto add = [&](std::int64_t uid, const void* value) { uids.push_back(uid), pointers.push_back(value); };
     if (graph_.has_bias) add(kBias, pointer(at.bias));
     if (graph_.has_addend) add(kAddend, pointer(at.addend));
+    if (graph_.has_sums) add(kSums, pointer(at.sums)), add(kSquares, pointer(at.squares));
     if (graph_.neuron == NeuronType::relun) add(kLimit, &graph_.neuron_b);
     if (graph_.after == NeuronType::relun) add(kAfterLimit, &graph_.after_b);
     const auto count = static_cast<std::int64_t>(uids.size());
@@ -389,6 +410,7 @@ std::string ConvGraph::key() const {
     for (const std::int64_t value : each) put(value);
   for (const auto& each : {pad_before, pad_after, stride, dilation}) put(each[0]), put(each[1]);
   put(alignment), put(static_cast<int>(has_bias)), put(static_cast<int>(has_addend));
+  if (has_sums) text += "sums ";
   put(static_cast<int>(neuron)), put(static_cast<int>(after));
   put(neuron_a), put(neuron_b), put(after_a), put(after_b);
   return text;

@@ -29,6 +29,7 @@ struct ConvGraph {
   std::array<std::int64_t, 2> pad_before{}, pad_after{}, stride{1, 1}, dilation{1, 1};
   std::int64_t alignment = 16;                ///< of the addresses of x, y and the addend, in bytes; at most 16
   bool has_bias = false, has_addend = false;  ///< the bias has the images' format
+  bool has_sums = false;  ///< forward: each channel's sum of y and of its squares, as float32, are results, too
   NeuronType neuron = NeuronType::none, after = NeuronType::none;
   float neuron_a = 0, neuron_b = 0, after_a = 0, after_b = 0;
 
@@ -41,6 +42,7 @@ bool cudnn_has(const Neuron& neuron, Format format);
 
 struct ConvAddresses {
   Address x = 0, w = 0, bias = 0, addend = 0, y = 0;
+  Address sums = 0, squares = 0;                ///< of each channel of y
   std::function<Address()> turned_w = nullptr;  ///< data: [I][kH][kW][O], taps in reverse order
   bool writes_w = false;                        ///< weights: w is the result
 };

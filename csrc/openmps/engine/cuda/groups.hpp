@@ -11,6 +11,11 @@ namespace openmps::cuda {
 std::size_t group(const NormalizeProblem& first, const ProblemOfGroup& problem, const EndsOfImages& ends);
 bool solve(const NormalizeProblem& first, std::span<const Problem> problems, Work& work);
 
+// conv_tuned.cpp
+/// Return whether the moments of a convolution's result may be found with the convolution.
+bool may_sum(const ConvProblem& conv, const BatchMomentsProblem& moments);
+bool solve(const ConvProblem& conv, const BatchMomentsProblem& moments, Work& work);
+
 // normalization.cpp
 /// Return whether the sum's addend is the result of another normalization, which need not be stored then.
 bool may_add(const NormalizeProblem& first, const NormalizeAddProblem& next);

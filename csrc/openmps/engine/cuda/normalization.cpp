@@ -551,6 +551,15 @@ bool fuses(const NormalizeAddProblem& p) {
   if (!has_vectors(p.dst) || !is_like_dense(p.src, p.dst) || !is_like_dense(p.addend, p.dst)) return false;
   return !p.mask.memory || (p.mask.format == Format::unorm8 && p.mask.is_dense());
 }
+void finish_moments(const BatchMomentsProblem& p, Work& work, Pointer<const float> sums, Pointer<const float> squares) {
+  MomentsOfSumsArgs args{.pixels = flattened(work.view(p.src), true),
+                         .sums = sums,
+                         .squares = squares,
+                         .result = statistics_of(work, p.mean, p.variance, p.exact),
+                         .before = p.count};
+  work.launch(moments_of_sums, args, p.src.c, {&args.pixels});
+}
+
 bool may_add(const NormalizeProblem& first, const NormalizeAddProblem& next) {
   if (first.groups > 0 || !neuron_is_identity(first.neuron) || !fuses(next)) return false;
   return next.addend.view == first.dst && next.src.view.memory != first.dst.memory &&

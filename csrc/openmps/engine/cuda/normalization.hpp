@@ -20,6 +20,10 @@ normalization::StoredCoefficients stored_coefficients(Work& work, const normaliz
 normalization::GradientSumsArgs gradient_sums_of(Work& work, const BatchMomentsGradientProblem& problem);
 normalization::GradientSumsArgs gradient_sums_of(Work& work, const NormalizeGradientProblem& problem);
 
+/// Store the moments of an image whose values, and their squares, have been summed for each channel.
+void finish_moments(const BatchMomentsProblem& problem, Work& work, Pointer<const float> sums,
+                    Pointer<const float> squares);
+
 /// Return scratch memory for the sums of `parts` of each channel.
 Pointer<normalization::Pair> memory_of_sums(Work& work, std::int64_t channels, std::int64_t parts);
 

@@ -273,6 +273,20 @@ MPSCNN_HOST_DEVICE void find_pivot(const PartsArgs& args, const PartOfThread& mi
   }
 }
 
+/// Store the moments of channel k of a batch: mean and sum of squared distances from it of some pixels, with what the
+/// result already has of `known_pixels`.
+MPSCNN_HOST_DEVICE void store_moments(const Statistics& result, i64 k, double mean, double spread, double pixels,
+                                      double known_pixels) {
+  if (spread < 0) spread = 0;  // by rounding
+  if (known_pixels > 0) {
+    const Pair known = result.get(k);
+    const double distance = mean - known.a;
+    spread += known.b * known_pixels + distance * distance * known_pixels * pixels / (known_pixels + pixels);
+    mean = known.a + distance * pixels / (known_pixels + pixels);
+  }
+  result.set(k, {mean, spread / (known_pixels + pixels)});
+}
+
 struct MomentsArgs {
   PartsArgs parts;
   Statistics result;
@@ -303,16 +317,9 @@ struct MomentsArgs {
     coefficients.store(i, forward.of(found, k));
   }
   MPSCNN_HOST_DEVICE void store_of_batch(i64 k, const Pair& sums) const {
-    const auto pixels = static_cast<double>(parts.count()), known_pixels = static_cast<double>(before);
-    double mean = parts.pivots[k] + sums.a / pixels, spread = sums.b - sums.a * (sums.a / pixels);
-    if (spread < 0) spread = 0;  // by rounding
-    if (before > 0) {
-      const Pair known = result.get(k);
-      const double distance = mean - known.a;
-      spread += known.b * known_pixels + distance * distance * known_pixels * pixels / (known_pixels + pixels);
-      mean = known.a + distance * pixels / (known_pixels + pixels);
-    }
-    result.set(k, {mean, spread / (known_pixels + pixels)});
+    const auto pixels = static_cast<double>(parts.count());
+    const double spread = sums.b - sums.a * (sums.a / pixels);
+    store_moments(result, k, parts.pivots[k] + sums.a / pixels, spread, pixels, static_cast<double>(before));
   }
 };
 
@@ -342,6 +349,34 @@ MPSCNN_HOST_DEVICE void sum_moments(const MomentsArgs& moments, i64 index, const
 }
 MPSCNN_BLOCK_KERNEL(sum_moments_values, MomentsArgs) { sum_moments<false>(args, index, block); }
 MPSCNN_BLOCK_KERNEL(sum_moments_vectors, MomentsArgs, kSumBlocks) { sum_moments<true>(args, index, block); }
+
+struct MomentsOfSumsArgs {
+  View pixels;  ///< one row
+  Pointer<const float> sums, squares;
+  Statistics result;
+  i64 before;
+};
+/// Store the moments of channel `index` of a batch. If the sum of squares has lost digits of the variance, sum the
+/// distances from the mean.
+MPSCNN_WARP_KERNEL(moments_of_sums, MomentsOfSumsArgs) {
+  constexpr double kLost = 1.0 / 64;  // float sums of squares are exact to some 1e-5 [seen on an H200]
+  const auto pixels = static_cast<double>(args.pixels.w);
+  const double sum = args.sums[index], squares = args.squares[index];
+  double mean = sum / pixels, spread = squares - sum * mean;
+  if (spread < kLost * squares) {
+    const double pivot = mean;
+    const Pair exact = warp.reduce(
+        args.pixels.w, Pair{0, 0},
+        [&](i64 i) {
+          const double distance = load(args.pixels, 0, 0, i, index) - pivot;
+          return Pair{distance, distance * distance};
+        },
+        [](const Pair& x, const Pair& y) { return added(x, y); });
+    mean = pivot + exact.a / pixels, spread = exact.b - exact.a * (exact.a / pixels);
+  }
+  warp.for_each(
+      1, [&](i64) { store_moments(args.result, index, mean, spread, pixels, static_cast<double>(args.before)); });
+}
 
 /// Moments of group `index` of all images.
 MPSCNN_BLOCK_KERNEL(moments_of_groups, MomentsArgs) {
