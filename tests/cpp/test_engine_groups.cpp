@@ -70,7 +70,7 @@ std::vector<float> values_of(const ImageView& view) {
   return values;
 }
 
-/// What a list leaves, and how many kernels of a name have run.
+/// The results of a list, and the number of runs of a kernel.
 struct Found {
   std::vector<std::vector<float>> results;
   std::int64_t launches = 0;
@@ -453,7 +453,8 @@ std::size_t computed_again(i64 rows, i64 factor = 1) {
     commands.push_back({CopyProblem{std::get<NormalizeProblem>(commands[i].problem).src.view, to}, "source"});
   readers.clear();
   std::size_t count = 0;
-  for (const auto& step : make_plan(*cuda(), commands, true)->steps) count += step.is_again ? 1 : 0;
+  const auto plan = make_plan(*cuda(), commands, true);
+  for (const auto& step : plan->steps) count += step.is_again ? 1 : 0;
   return count;
 }
 

@@ -322,7 +322,8 @@ std::shared_ptr<CommandBuffer> Network::encode_apart(const NetworkPlan& plan,
 
 std::vector<NetworkStep> Network::steps(std::span<const ImageShape> inputs) const {
   std::vector<NetworkStep> all;
-  for (const auto& step : plan(inputs)->steps)
+  const auto found = plan(inputs);
+  for (const auto& step : found->steps)
     all.push_back({.name = name_of(step.node),
                    .kernel = step.kernel_name(),
                    .sources = step.sources,

@@ -59,7 +59,7 @@ class Grouper {
   /// Return the first step that uses the result of another one, if that can be computed as late; else 0.
   std::size_t first_reader(std::size_t at) const {
     const Plan::Step& step = steps_[at];
-    // A convolution's weights are no block, and may be loaded meanwhile.
+    // Convolutions' weights are outside of blocks, and may be loaded meanwhile.
     if (!std::holds_alternative<NormalizeProblem>(commands_[step.commands.front()].problem)) return 0;
     if (step.is_again || !step.dequantizations.empty() || step.quantization != Plan::Step::kNone) return 0;
     const std::uint32_t result = index_.of(result_of(commands_[step.commands.back()].problem).memory.get());
