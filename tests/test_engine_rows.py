@@ -62,6 +62,8 @@ ALTERNATIVES = "conv_product conv_windows conv_stem conv_few_inputs conv_few_out
 OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
 OF_GRAPHS = {"zero_words"}  # replaces nodes of a GPU's graphs
 OF_GROUPS = "normalize_pool"  # cpp_engine_groups runs each of its kernels
+# Of normalization.hpp; cpp_engine_groups and test_cuda_libraries.py run them.
+GROUPED = {"moments_of_sums", "normalize_both_add_rows"}
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation
 
@@ -135,7 +137,7 @@ def kernels_of(family: str) -> set[str]:
         names |= {
             name for name in found if file != "pointwise" or name.startswith(PLACES) == (family == "engine_places")
         }
-    return names
+    return names - GROUPED
 
 
 def assert_launched(kernels: set[str], done: subprocess.CompletedProcess[str]) -> None:

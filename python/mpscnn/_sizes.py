@@ -37,13 +37,17 @@ def check(text: str) -> str:
     if text:
         tree = _parsed(text)
         if not isinstance(tree, (ast.Compare, ast.BoolOp)) and not _is_not(tree):
-            raise ValueError(f"sizes ({text:.100}) is no condition, such as height % 32 == 0.")
+            raise ValueError(f"sizes ({text:.100}) is not a condition, such as height % 32 == 0.")
         for node in ast.walk(tree):
             if not _is_known(node):
                 raise ValueError(
                     f"sizes ({text:.100}) has {type(node).__name__}; conditions have height, width, integers,"
                     " +, -, *, //, %, comparisons, and, or, not, min and max."
                 )
+        try:
+            holds(text, 1, 1)
+        except RecursionError:
+            raise ValueError(f"sizes ({text:.100}) is nested too deeply.") from None
     return text
 
 
@@ -62,7 +66,7 @@ def _parsed(text: str) -> ast.expr:
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ValueError(f"sizes ({text:.100}) is no condition: {error}.") from None
+        raise ValueError(f"sizes ({text:.100}) is not a condition: {error}.") from None
 
 
 def _is_not(node: ast.expr) -> bool:

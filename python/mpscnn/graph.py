@@ -273,7 +273,7 @@ class Graph(_checks.Made):
             "height (str) is not an int."
         ValueError
             "height (0) is less than the minimum (1).", 'name ("x") is taken by another input or node of the graph.',
-            'dtype ("int4") is not one of "bfloat16", "bool", ...', a condition that is none.
+            'dtype ("int4") is not one of "bfloat16", "bool", ...', "sizes (height) is not a condition, ..."
         """
         check_layout(layout, "layout")
         height, width, channels = (

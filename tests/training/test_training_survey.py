@@ -87,7 +87,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
     "normalization": [
         ("LayerNorm((8, 8, 6))", FORM.format("normalizes with one weight for each channel")),
         ("LayerNorm(6)", FUNCTION),
-        ("vectors: RMSNorm(8)", NO_KERNEL.format("no kernel computes this")),
+        ("vectors: RMSNorm(8)", GRADIENT.format("ReduceFeatureChannelsMean")),
         ("BatchNorm2d(8, track_running_stats=False)", NO_KERNEL.format(".* track_running_stats=False there are no")),
         ("InstanceNorm2d(8, track_running_stats=True)", r'^the module "part" \(InstanceNorm2d\) has running'),
     ],

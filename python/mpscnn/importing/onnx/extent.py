@@ -94,7 +94,7 @@ class Extent:
         return self._opaque(other, lambda a, b: b % a if a else 0)
 
     def real(self) -> Extent:
-        """Return the extent as a number that is no integer, for divisions."""
+        """Return the extent as a float, for divisions."""
         return replace(self, value=None if self.value is None else float(self.value))
 
     def rounded(self, f: Callable[[float], int]) -> Extent:

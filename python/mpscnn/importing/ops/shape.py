@@ -364,7 +364,7 @@ def in_one_row(builder: Builder, x: Tensor) -> Tensor:
     """
     pixels = x.height * x.width
     if x.flat is None or x.axes != "NCHW" or len(x.flat) < 2 or x.flat[-1] != pixels or pixels > EXTENT_LIMIT:
-        raise UnmappedError(f"a tensor of shape {x.shape}, whose last axis is no row of pixels")
+        raise UnmappedError(f"a tensor of shape {x.shape}, whose last axis is not a row of pixels")
     flat = x.flat if len(x.flat) > 2 else None
     if _is_unit(builder, x, "H"):
         return replace(x, axes="NCW", flat=flat)
