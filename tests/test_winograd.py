@@ -47,6 +47,18 @@ for n, h, w, inputs, outputs in {shapes}:
 """
 
 
+def first_choices(trace: str) -> list[str]:
+    """Return the implementation of the first convolution after each line "shape"."""
+    return [
+        next(
+            line.rsplit(": ", 1)[1]
+            for line in part.splitlines()
+            if line.startswith("mpscnn dispatch: convolve: ") and "declines" not in line
+        )
+        for part in trace.split("shape ")[1:]
+    ]
+
+
 def chosen(shapes: list[tuple[int, ...]], reduced: bool = False, **environment: str) -> list[str]:
     """Return the implementation of each convolution."""
     done = subprocess.run(
@@ -57,15 +69,7 @@ def chosen(shapes: list[tuple[int, ...]], reduced: bool = False, **environment: 
         check=True,
         env=os.environ | {"MPSCNN_TRACE": "dispatch", "OMP_NUM_THREADS": "2"} | environment,
     )
-    parts = done.stderr.split("shape ")[1:]
-    return [
-        next(
-            line.rsplit(": ", 1)[1]
-            for line in part.splitlines()
-            if line.startswith("mpscnn dispatch: convolve: ") and "declines" not in line
-        )
-        for part in parts
-    ]
+    return first_choices(done.stderr)
 
 
 def test_choice() -> None:
@@ -172,3 +176,30 @@ def test_weights_of_a_training_step(batch: int) -> None:
     for name, parameter in exact.state_dict().items():
         difference = np.abs(found[name] - parameter.numpy()).max() / np.abs(parameter.numpy()).max()
         assert difference < 2e-5, (name, difference)
+
+
+STEP = """
+import sys, numpy, torch, mpscnn
+for batch, h, w, channels in {shapes}:
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(channels, channels, 3, padding=1), torch.nn.Flatten(), torch.nn.Linear(channels * h * w, 4))
+    optimizer = mpscnn.OptimizerStochasticGradientDescent(0.1)
+    trainer = mpscnn.Trainer(module, input_shapes=(batch, channels, h, w), optimizer=optimizer)
+    print("shape", channels, h, file=sys.stderr, flush=True)
+    trainer.step(numpy.zeros((batch, channels, h, w), numpy.float32), numpy.arange(batch) % 4)
+"""
+
+
+def test_choice_for_weights_of_a_training_step() -> None:
+    """Transforming weights at each step takes as long as 36 tiles: more than 8 tiles save."""
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-c", STEP.format(shapes=[(8, 4, 4, 512), (16, 16, 16, 256)])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=os.environ | {"MPSCNN_TRACE": "dispatch", "OMP_NUM_THREADS": "2"},
+    )
+    assert first_choices(done.stderr) == ["primitive", "winograd"]
+    assert chosen([(8, 4, 4, 512, 512)]) == ["winograd"]  # transformed once
