@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Depth-wise convolution in registers: the vectors of a row of results, 16 channels at a time, stay in registers while
-// the window's taps are added. For AVX-512; float32 or bfloat16 in memory, sums in float32.
+// the window's taps are added. For AVX-512.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/convolution/depthwise_pairs.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/cpu/runtime.hpp"
@@ -54,11 +55,11 @@ struct PackedFilters {
 };
 
 /// Arguments of all results of one row and one block of channels. Steps count values.
-template <class Value, int kernel>
+template <int kernel>
 struct RowCall {
-  std::array<const Value*, kernel> rows;  ///< of the source, at column 0 and the block's channels; null: zeros
+  std::array<const float*, kernel> rows;  ///< of the source, at column 0 and the block's channels; null: zeros
   i64 step, columns;
-  Value* dst;  ///< at column 0
+  float* dst;  ///< at column 0
   i64 dst_step;
   const float *taps, *bias;
   const Activation* activation;
@@ -66,8 +67,8 @@ struct RowCall {
 };
 
 /// Compute `count` results from `x` on, which read columns from `first` on. `is_inside`: all of them are in the source.
-template <class Value, int kernel, int stride, int count, bool is_inside>
-MPSCNN_AVX512 void results(const RowCall<Value, kernel>& call, i64 x, i64 first) {
+template <int kernel, int stride, int count, bool is_inside>
+MPSCNN_AVX512 void results(const RowCall<kernel>& call, i64 x, i64 first) {
   const Activation activation = *call.activation;
   const i64 step = call.step;
   __m512 sums[count];
@@ -75,9 +76,9 @@ MPSCNN_AVX512 void results(const RowCall<Value, kernel>& call, i64 x, i64 first)
 #pragma GCC unroll 8
   for (int i = 0; i < count; ++i) sums[i] = bias;
   for (int p = 0; p < kernel; ++p) {
-    const Value* const row = call.rows[static_cast<std::size_t>(p)];
+    const float* const row = call.rows[static_cast<std::size_t>(p)];
     if (!row) continue;
-    const Value* from = row + first * step;
+    const float* from = row + first * step;
     __m512 taps[kernel];
 #pragma GCC unroll 8
     for (int q = 0; q < kernel; ++q) taps[q] = _mm512_loadu_ps(call.taps + (p * kernel + q) * kLanes);
@@ -96,17 +97,17 @@ MPSCNN_AVX512 void results(const RowCall<Value, kernel>& call, i64 x, i64 first)
   for (int i = 0; i < count; ++i) store(call.lanes, call.dst + (x + i) * call.dst_step, activate(activation, sums[i]));
 }
 
-template <class Value, int kernel, int stride, int count>
-i64 results_from(const RowCall<Value, kernel>& call, i64 x, i64 first) {
+template <int kernel, int stride, int count>
+i64 results_from(const RowCall<kernel>& call, i64 x, i64 first) {
   constexpr int reach = (count - 1) * stride + kernel;
   if (first >= 0 && first + reach <= call.columns)
-    results<Value, kernel, stride, count, true>(call, x, first);
+    results<kernel, stride, count, true>(call, x, first);
   else
-    results<Value, kernel, stride, count, false>(call, x, first);
+    results<kernel, stride, count, false>(call, x, first);
   return x + count;
 }
 
-template <class Value, int kernel, int stride>
+template <int kernel, int stride>
 void convolve(const ConvCall& call, const PackedFilters& filters, const Activation& activation) {
   const Tensor &src = call.src, &dst = call.dst;
   const Window& w = call.window;
@@ -115,7 +116,7 @@ void convolve(const ConvCall& call, const PackedFilters& filters, const Activati
   const int threads = threads_for(dst.size() * taps, kGrain);
   // A part of the rows fits the second-level cache while its blocks of channels are done one after the other; the rows
   // of a window and a block fit the first-level cache. Few blocks: more parts, for all threads.
-  const i64 row_bytes = src.w * src.c * static_cast<i64>(sizeof(Value));
+  const i64 row_bytes = src.w * src.c * static_cast<i64>(sizeof(float));
   const i64 rows = std::max<i64>(2 * kernel, kPartBytes / row_bytes / stride);
   const i64 parts =
       std::clamp<i64>(std::max((dst.h + rows - 1) / rows, 4 * threads / std::max<i64>(1, dst.n * blocks)), 1, dst.h);
@@ -123,7 +124,7 @@ void convolve(const ConvCall& call, const PackedFilters& filters, const Activati
     for (i64 task = begin; task < end; ++task) {
       const i64 block = task % blocks, part = task / blocks % parts, n = task / blocks / parts;
       const i64 channel = block * kLanes, left = dst.c - channel;
-      RowCall<Value, kernel> row;
+      RowCall<kernel> row;
       row.step = src.w_stride, row.columns = src.w, row.dst_step = dst.w_stride;
       row.taps = filters.taps.data() + block * taps * kLanes, row.bias = filters.bias.data() + channel;
       row.activation = &activation;
@@ -132,30 +133,29 @@ void convolve(const ConvCall& call, const PackedFilters& filters, const Activati
         for (i64 p = 0; p < kernel; ++p) {
           const i64 at = w.start_h + y * stride + p;
           row.rows[static_cast<std::size_t>(p)] =
-              at < 0 || at >= src.h ? nullptr : reinterpret_cast<const Value*>(src.at(n, at)) + channel;
+              at < 0 || at >= src.h ? nullptr : reinterpret_cast<const float*>(src.at(n, at)) + channel;
         }
-        row.dst = reinterpret_cast<Value*>(dst.at(n, y)) + channel;
+        row.dst = reinterpret_cast<float*>(dst.at(n, y)) + channel;
         for (i64 x = 0; x < dst.w;) {
           const i64 first = w.start_w + x * stride;
           if (x + kWide <= dst.w)
-            x = results_from<Value, kernel, stride, kWide>(row, x, first);
+            x = results_from<kernel, stride, kWide>(row, x, first);
           else if (x + kNarrow <= dst.w)
-            x = results_from<Value, kernel, stride, kNarrow>(row, x, first);
+            x = results_from<kernel, stride, kNarrow>(row, x, first);
           else
-            x = results_from<Value, kernel, stride, 1>(row, x, first);
+            x = results_from<kernel, stride, 1>(row, x, first);
         }
       }
     }
   });
 }
 
-template <class Value>
 void convolve(const ConvCall& call, const PackedFilters& filters, const Activation& activation) {
   const bool is_strided = call.window.stride_h == 2;
   if (call.window.kernel_h == 3)
-    is_strided ? convolve<Value, 3, 2>(call, filters, activation) : convolve<Value, 3, 1>(call, filters, activation);
+    is_strided ? convolve<3, 2>(call, filters, activation) : convolve<3, 1>(call, filters, activation);
   else
-    is_strided ? convolve<Value, 5, 2>(call, filters, activation) : convolve<Value, 5, 1>(call, filters, activation);
+    is_strided ? convolve<5, 2>(call, filters, activation) : convolve<5, 1>(call, filters, activation);
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
   if (!activation) return "a neuron without vectors";
   const auto filters = PackedFilters::of(weights);
   if (call.src.format == Format::bfloat16 && call.dst.format == Format::bfloat16 && has_avx512_bfloat16()) {
-    convolve<std::uint16_t>(call, *filters, *activation);
+    convolve_depthwise_pairs(call, *activation);
     return nullptr;
   }
   ConvCall floats = call;  // equal sums for all formats
@@ -185,7 +185,7 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
     ScratchTensor result(call.dst.n, call.dst.h, call.dst.w, call.dst.c);
     floats.dst = result.tensor, dst_memory = std::move(result.memory);
   }
-  convolve<float>(floats, *filters, *activation);
+  convolve(floats, *filters, *activation);
   if (floats.dst.data != call.dst.data) copy(floats.dst, call.dst);
   return nullptr;
 }

@@ -151,6 +151,23 @@ MPSCNN_AVX512 inline __m512 activate(const Activation& f, __m512 x) {
   return _mm512_min_ps(_mm512_set1_ps(f.high), _mm512_max_ps(_mm512_set1_ps(f.low), x));
 }
 
+/// The same for results that are rounded to bfloat16: the sigmoid is within 2^-12 of its value.
+MPSCNN_AVX512 inline __m512 activate_roughly(const Activation& f, __m512 x) {
+  if (f.gate != Activation::sigmoid) return activate(f, x);
+  const __m512 minus_log2_e = _mm512_set1_ps(-1.44269504f);
+  const __m512 t = _mm512_max_ps(_mm512_set1_ps(-64), _mm512_mul_ps(x, minus_log2_e));  // NaN stays NaN
+  // 2^t = 2^floor(t) times a polynomial of the rest.
+  const __m512 rest = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF);
+  __m512 p = _mm512_set1_ps(0.07802427f);
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(0.22606727f));
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(0.69583363f));
+  p = _mm512_fmadd_ps(p, rest, _mm512_set1_ps(0.99992519f));
+  const __m512 divisor = _mm512_add_ps(_mm512_set1_ps(1), _mm512_scalef_ps(p, t));
+  // As in activate(), results below 2^-85 become 0.
+  const __mmask16 is_large = _mm512_cmp_ps_mask(t, _mm512_set1_ps(92), _CMP_NGT_UQ);
+  return _mm512_mul_ps(x, _mm512_maskz_rcp14_ps(is_large, divisor));
+}
+
 MPSCNN_AVX2 inline __m256 activate(const Activation& f, __m256 x) {
   const __m256 zero = _mm256_setzero_ps(), one = _mm256_set1_ps(1);
   if (f.gate == Activation::sigmoid) {
