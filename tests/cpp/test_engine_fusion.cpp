@@ -540,8 +540,7 @@ void test_networks() {
       for (int i = 0; i < 3; ++i) outputs.emplace_back(places, format, n, h, w, c, dense);
       for (Image& output : outputs) output.snapshot();
       std::vector<std::shared_ptr<Memory>> held;
-      const auto before = engine().memory_use().allocated;
-      {
+      const auto run_list = [&] {
         const auto commands = random_network(
             1000 + round, input.view, {outputs[0].view, outputs[1].view, outputs[2].view}, hold ? &held : nullptr);
         const auto plan = make_plan(engine(), commands, fuse);
@@ -551,6 +550,13 @@ void test_networks() {
           const std::string error = ::run(commands, plan);
           report(error.empty(), "round %u: %s", round, error.c_str());
         }
+      };
+      // Of a GPU, a stream's scratch memory grows to what the plans of cuDNN need: not again with the same list.
+      std::size_t before = engine().memory_use().allocated;
+      run_list();
+      if (!hold && engine().memory_use().allocated != before) {
+        before = engine().memory_use().allocated;
+        run_list();
       }
       if (!hold) report(engine().memory_use().allocated == before, "round %u: memory is given back", round);
       for (const Image& output : outputs) {

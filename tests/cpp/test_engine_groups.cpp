@@ -188,9 +188,10 @@ void test_masks_on_the_processor() {
   for (const Format format : {Format::float16, Format::float32}) {
     Random random(14);
     const Extents extents{2, 5, 7, 64};
-    const auto on_host = [&](const ImageView& view) {
+    const auto on_host = [&](const ImageView& view, bool is_source) {
       ImageView copy = view;
       copy.memory = Memory::lazy(engine_of("cpu"), view.memory->size(), Storage::host);
+      if (!is_source) return copy;
       const HostAccess access(view.memory, HostAccess::Mode::read);
       std::memcpy(copy.memory->data(), access.data(), view.memory->size());
       return copy;
@@ -208,9 +209,10 @@ void test_masks_on_the_processor() {
     sum.diff_gamma = constants(extents.c, 0), sum.diff_beta = constants(extents.c, 0);
     NormalizeAddProblem own_add = add;
     MaskedSumMomentsProblem own_sum = sum;
-    for (ImageView* const view : {&own_add.src.view, &own_add.addend.view, &own_add.dst, &own_add.mask,
-                                  &own_sum.src0.view, &own_sum.src1.view, &own_sum.dst, &own_sum.src.view})
-      *view = on_host(*view);
+    for (ImageView* const view : {&own_add.src.view, &own_add.addend.view, &own_sum.src0.view, &own_sum.src1.view,
+                                  &own_sum.src.view})
+      *view = on_host(*view, true);
+    for (ImageView* const view : {&own_add.dst, &own_add.mask, &own_sum.dst}) *view = on_host(*view, false);
     own_sum.mask.view = own_add.mask;
     const auto own = [&](ChannelValues& values) {
       const auto memory = Memory::lazy(engine_of("cpu"), values.memory->size(), Storage::host);
@@ -223,6 +225,7 @@ void test_masks_on_the_processor() {
                                       &own_sum.diff_beta})
       own(*each);
     for (const auto& problem : {Problem(add), Problem(sum)}) cuda()->try_run(problem);
+    cuda()->synchronize();
     for (const auto& problem : {Problem(own_add), Problem(own_sum)}) cpu_engine().try_run(problem);
     const auto bytes_of = [](const ImageView& view) {
       const HostAccess access(view.memory, HostAccess::Mode::read);

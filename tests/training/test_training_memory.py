@@ -7,6 +7,7 @@ import gc
 import resource
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ def settled() -> int:
     return mpscnn.memory.current()
 
 
+def assert_no_growth(before: int, again: Callable[[], object]) -> None:
+    """Fail if memory has grown, and grows whenever `again` repeats the work. On a GPU, what weights and streams keep
+    depends on whether the stream was idle when a list was started."""
+    for _ in range(3 if ENGINE == "cuda" else 1):
+        if (now := settled()) == before:
+            return
+        before = now
+        again()
+    assert settled() == before
+
+
 def trainer_of(layers: list[Any] = LAYERS, **options: Any) -> mpscnn.Trainer:
     return mpscnn.Trainer(layers, input_shapes=SHAPE, optimizer=mpscnn.OptimizerAdam(1e-3), **options)
 
@@ -80,7 +92,7 @@ def test_steps(layers: list[Any], steps: int, in_flight: int) -> None:
             device_bytes, process_bytes = settled(), resident()
     trainer.wait()
     del made
-    assert settled() == device_bytes
+    assert_no_growth(device_bytes, lambda: [trainer.step(*batches[step % 4]).wait() for step in range(20)])
     assert resident() - process_bytes < 5 << 20
     assert np.median(times[-100:]) < 20 * np.median(times[WARM : WARM + 100])
 
@@ -137,7 +149,7 @@ def test_networks_evaluations_and_checkpoints(tmp_path: Path) -> None:
     before = settled()
     for _ in range(5):
         all_of_it()
-    assert settled() == before
+    assert_no_growth(before, all_of_it)
 
 
 @counts_memory
