@@ -63,7 +63,7 @@ OF_LIBRARIES = "layout"  # used only together with cuDNN and cuBLASLt
 OF_GRAPHS = {"zero_words"}  # replaces nodes of a GPU's graphs
 OF_GROUPS = "normalize_pool"  # cpp_engine_groups runs each of its kernels
 # Of normalization.hpp; cpp_engine_groups and test_cuda_libraries.py run them.
-GROUPED = {"moments_of_sums", "normalize_both_add_rows"}
+GROUPED = {"moments_of_sums", "normalize_both_add_rows", "sum_sampled_gradients"}
 SMALL = 1 << 20  # bytes of a row for every implementation
 MIN_TAKEN = 5  # problems per implementation
 

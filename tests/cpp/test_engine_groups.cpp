@@ -389,6 +389,107 @@ void test_both_normalized() {
               false);
 }
 
+// ------------------------------------------------- gradients of convolutions that read some pixels, and sums with them
+
+struct Sampled {
+  ConvGradientProblem gradient;
+  std::vector<Command> between;
+  BinaryProblem sum;
+  BinaryGradientProblem masked;
+  BatchMomentsGradientProblem moments;
+  std::vector<std::shared_ptr<Memory>> held;
+};
+
+void expect_sampled(const char* what, Format format, const std::function<void(Sampled&)>& change, bool is_together,
+                    i64 stride_h = 2, i64 stride_w = 2) {
+  const Extents all{3, 9, 12, 64};
+  const Extents some{all.n, (all.h - 1) / stride_h + 1, (all.w - 1) / stride_w + 1, 32};
+  Found found[2];
+  for (const bool fused : {false, true}) {
+    Random random(18);
+    Sampled list;
+    auto& [gradient, between, sum, masked, moments, held] = list;
+    gradient.weights = random_weights(random, some.c, 1, 1, all.c, 1, false);
+    gradient.diff_dst = filled(random, some, format), gradient.src = filled(random, all, format);
+    gradient.diff_src = image(all, format);
+    gradient.window = {.stride_h = stride_h, .stride_w = stride_w};
+    gradient.diff_weights = constants(some.c * all.c, 0);
+    between = {{CopyProblem{filled(random, all, format), image(all, format)}, "copy"}};
+    sum.src0.view = filled(random, all, format), sum.src1.view = gradient.diff_src, sum.dst = image(all, format);
+    masked.diff_dst.view = sum.dst, masked.mask.view = filled(random, all, format);
+    masked.diff_src = image(all, format), masked.scale = 0.5f;
+    moments.diff_dst = masked.diff_src, moments.src.view = filled(random, all, format), moments.epsilon = 1e-3f;
+    moments.gamma = channels(random, all.c, -2, 2), moments.beta = channels(random, all.c, -1, 1);
+    moments.mean = channels(random, all.c, -1, 1), moments.variance = channels(random, all.c, 1, 2);
+    moments.diff_gamma = constants(all.c, 0), moments.diff_beta = constants(all.c, 0);
+    change(list);
+    const ImageView result = image(all, format);
+    const std::array values{gradient.diff_weights, moments.diff_gamma, moments.diff_beta};
+    std::vector<Command> commands = {{gradient, "gradient"}};
+    commands.insert(commands.end(), between.begin(), between.end());
+    for (const Command& each : {Command{sum, "sum"}, {masked, "masked"}, {moments, "moments"},
+                                {CopyProblem{masked.diff_src, result}, "copy"}})
+      commands.push_back(each);
+    const auto kept = held;
+    list = {};
+    found[fused] = found_by(commands, fused, "sum_sampled_gradients", [&] {
+      std::vector<std::vector<float>> results{values_of(result)};
+      for (const ChannelValues& each : values)
+        if (each.memory) results.push_back(floats_of(each));
+      return results;
+    });
+  }
+  report(!counts_launches() || found[1].launches == (is_together ? 1 : 0), "%s: %lld launches", what,
+         static_cast<long long>(found[1].launches));
+  report(found[0].launches == 0, "%s: launches without fusion", what);
+  compare(what, found[1], found[0], format == Format::float16 ? 0x1p-10f : 0x1p-18f);
+}
+
+void test_sampled() {
+  const auto nothing = [](Sampled&) {};
+  const auto copy_to = [](const ImageView& view) {
+    Random random(19);
+    return Command{CopyProblem{filled(random, {view.n, view.h, view.w, view.c}, view.format), view}, "copy"};
+  };
+  for (const Format format : {Format::float16, Format::float32}) {
+    expect_sampled("float16 or float32", format, nothing, true);
+    expect_sampled("strides of 3 and 2", format, nothing, true, 3, 2);
+    expect_sampled("strides of 2 and 5", format, nothing, true, 2, 5);
+  }
+  expect_sampled("nothing between", Format::float16, [](Sampled& s) { s.between.clear(); }, true);
+  expect_sampled("the other operand", Format::float16, [](Sampled& s) { std::swap(s.sum.src0, s.sum.src1); }, true);
+  expect_sampled("no gradient of the weights", Format::float16,
+                 [](Sampled& s) { s.gradient.src = {}, s.gradient.diff_weights = {}; }, true);
+  expect_sampled("one stride", Format::float16, nothing, false, 2, 1);
+  expect_sampled("no strides", Format::float16, nothing, false, 1, 1);
+  expect_sampled("a gradient that others know", Format::float16,
+                 [](Sampled& s) { s.held.push_back(s.gradient.diff_src.memory); }, false);
+  expect_sampled("a gradient that is read again", Format::float16,
+                 [](Sampled& s) { s.between.push_back({CopyProblem{s.gradient.diff_src, image({3, 9, 12, 64})}, ""}); },
+                 false);
+  expect_sampled("a source that changes meanwhile", Format::float16,
+                 [&](Sampled& s) { s.between.push_back(copy_to(s.gradient.src)); }, false);
+  expect_sampled("weights that are loaded meanwhile", Format::float16,
+                 [](Sampled& s) {
+                   LoadWeightsProblem load;
+                   Random random(20);
+                   const auto weights = random_weights(random, 8, 1, 1, 8, 1, false);
+                   weights->values = Floats::await(64);
+                   load.weights = weights;
+                   load.values = channels(random, 64, -1, 1);
+                   s.between.push_back({load, "load"});
+                 },
+                 false);
+  expect_sampled("sums of weights that are read meanwhile", Format::float16,
+                 [](Sampled& s) {
+                   BufferCopyProblem copy;
+                   copy.src = s.gradient.diff_weights.memory, copy.dst = constants(8, 0).memory;
+                   copy.bytes = 32;
+                   s.between.push_back({copy, "read"});
+                 },
+                 false);
+}
+
 // --------------------------------------------------------------------------- convolutions and moments of their results
 
 /// With the libraries of fake_cudnn.cpp, cuDNN sums the values.
@@ -470,4 +571,4 @@ void test_late_readers() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_tests(argc, argv, {test_masks, test_masks_on_the_processor, test_pooled, test_both_normalized, test_conv_moments, test_late_readers}); }
+int main(int argc, char** argv) { return run_tests(argc, argv, {test_masks, test_masks_on_the_processor, test_pooled, test_both_normalized, test_sampled, test_conv_moments, test_late_readers}); }

@@ -11,7 +11,7 @@
 namespace openmps::cuda {
 namespace {
 
-using product::weights_3x3::Divisor, product::weights_3x3::WeightsArgs, product::weights_stem::StemWeightsArgs;
+using product::weights_3x3::WeightsArgs, product::weights_stem::StemWeightsArgs;
 
 constexpr i64 kMinChannels = 32;     // fewer would leave more than half of a tile empty
 constexpr i64 kMinChunks = 8;        // of a part
@@ -83,8 +83,8 @@ const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call) {
   if (const char* const reason = why_not_3x3(p, args.diff_dst, args.src)) return reason;
   args.pixels = static_cast<int>(args.src.n * (args.src.h + 1) * (args.src.w + 1));
   args.ahead = static_cast<int>(divided_up(2 * args.max_distance(), kPixels));
-  args.by_row = Divisor(static_cast<std::uint32_t>(args.src.w + 1));
-  args.by_image = Divisor(static_cast<std::uint32_t>(args.src.h + 1));
+  args.by_row = ExactDivisor(static_cast<std::uint32_t>(args.src.w + 1));
+  args.by_image = ExactDivisor(static_cast<std::uint32_t>(args.src.h + 1));
   args.output_tiles = static_cast<int>(divided_up(args.diff_dst.c, kChannels));
   args.input_tiles = static_cast<int>(divided_up(args.src.c, kChannels));
   args.weights = static_cast<i64>(p.weights->values.size());

@@ -20,5 +20,10 @@ bool solve(const ConvProblem& conv, const BatchMomentsProblem& moments, Work& wo
 /// Return whether the sum's addend is the result of another normalization, which need not be stored then.
 bool may_add(const NormalizeProblem& first, const NormalizeAddProblem& next);
 bool solve(const NormalizeProblem& first, const NormalizeAddProblem& next, Work& work);
+/// Return whether a convolution reads every stride-th pixel of its source, so that the other ones' gradients are 0.
+bool samples(const ConvGradientProblem& gradient);
+/// Return whether the sum reads the gradient by the source of such a convolution, whose zeros need not be stored then.
+bool may_add(const ConvGradientProblem& gradient, const MaskedSumMomentsProblem& next);
+bool solve(const ConvGradientProblem& gradient, const MaskedSumMomentsProblem& next, Work& work);
 
 }  // namespace openmps::cuda

@@ -464,29 +464,86 @@ constexpr Implementation<Call<NormalizeAddProblem>> kNormalizeAdds[] = {
     {"cuda_normalize_add_rows", run_normalize_add_rows}, {"cuda_normalize_add", run_normalize_add}};
 const ImplementationNames kNormalizeAddNames(kNormalizeAdds);
 
-const char* run_masked_sum_moments_rows(const Call<MaskedSumMomentsProblem>& call) {
-  const auto& [p, work] = call;
-  if (!fuses(p)) return "gaps between the values, or channels that are no multiple of 16 bytes";
-  MaskedSumMomentsArgs args{.gradients = {},
-                            .src0 = work.view(p.src0.view),
-                            .src1 = work.view(p.src1.view),
-                            .mask = work.view(p.mask.view),
-                            .scale = p.scale};
+/// Prepare a sum for `blocks`; src1 may have other extents. Return why a thread cannot have 16 bytes.
+const char* divide_sum(Work& work, MaskedSumMomentsArgs& args, const MaskedSumMomentsProblem& p, i64& blocks) {
+  args = {.gradients = {},
+          .src0 = work.view(p.src0.view),
+          .src1 = work.view(p.src1.view),
+          .mask = work.view(p.mask.view),
+          .scale = p.scale};
   auto& [parts, totals] = args.gradients;
   parts.pixels = work.view(p.dst), parts.src.view = work.view(p.src.view);
   View &dst = parts.pixels, &src = parts.src.view;
   if (const char* why_not = why_no_vectors({&args.src0, &args.src1, &dst, &src})) return why_not;
   if (args.mask.data.address % 16 != 0 && !is_packed(p.mask.view, p.dst)) return "the mask is not aligned";
   for (View* const view : {&args.src0, &args.src1, &args.mask, &dst, &src}) *view = flattened(*view, true);
-  const i64 blocks = divide(work, parts, 1, true, true);
+  blocks = divide(work, parts, 1, true, true);
   const Memories memories(work, 1, dst.c, 0, parts.parts);
   totals = sums_of(work, p, {dst.c, 0}, memories);
   totals.adds = p.adds;
   parts.partial = {memories.base + memories.partial};
-  // The kernel is compiled for the format of the images other than the mask.
-  work.launch(sum_masked_gradients, args, blocks, {&args.src0, &args.src1, &dst, &src});
   return nullptr;
 }
+
+const char* run_masked_sum_moments_rows(const Call<MaskedSumMomentsProblem>& call) {
+  const auto& [p, work] = call;
+  if (!fuses(p)) return "gaps between the values, or channels that are no multiple of 16 bytes";
+  MaskedSumMomentsArgs args;
+  i64 blocks = 0;
+  if (const char* const why_not = divide_sum(work, args, p, blocks)) return why_not;
+  // The kernel is compiled for the format of the images other than the mask.
+  work.launch(sum_masked_gradients, args, blocks,
+              {&args.src0, &args.src1, &args.gradients.parts.pixels, &args.gradients.parts.src.view});
+  return nullptr;
+}
+
+/// The gradient of a convolution that samples its source, and the sum with it.
+struct SampledSum {
+  const ConvGradientProblem& gradient;
+  const MaskedSumMomentsProblem& sum;
+};
+const char* run_sampled_sum(const Call<SampledSum>& call) {
+  const auto& [gradient, sum] = call.problem;
+  Work& work = call.work;
+  if (!may_add(gradient, sum)) return "not the gradient of every stride-th pixel";
+  const ImageView& all = gradient.diff_src;
+  ImageView sampled = all;  // at the beginning of its memory
+  sampled.h = gradient.diff_dst.h, sampled.w = gradient.diff_dst.w;
+  sampled.w_stride = sampled.c, sampled.h_stride = sampled.w * sampled.c;
+  sampled.n_stride = sampled.h * sampled.h_stride;
+  MaskedSumMomentsProblem next = sum;
+  if (next.src0.view.memory == all.memory) std::swap(next.src0, next.src1);
+  next.src1.view = sampled;
+  SampledSumArgs args{};
+  i64 blocks = 0;
+  if (const char* const why_not = divide_sum(work, args.sum, next, blocks)) return why_not;
+  ConvGradientProblem of_weights = gradient, of_pixels = gradient;
+  of_weights.diff_src = {};
+  if (of_weights.diff_weights.memory || of_weights.diff_bias.memory) solve(of_weights, work);
+  of_pixels.src = {}, of_pixels.diff_src = sampled, of_pixels.diff_weights = of_pixels.diff_bias = {};
+  of_pixels.first_h = of_pixels.first_w = 0;
+  of_pixels.window = {};
+  solve(of_pixels, work);
+  // Other problems have used the scratch memory of the sums.
+  if (const char* const why_not = divide_sum(work, args.sum, next, blocks)) return why_not;
+  const auto extent = [](i64 value) { return static_cast<std::uint32_t>(value); };
+  args.pixels = {.h = extent(all.h),
+                 .w = extent(all.w),
+                 .stride_h = extent(gradient.window.stride_h),
+                 .stride_w = extent(gradient.window.stride_w),
+                 .sampled_h = extent(sampled.h),
+                 .sampled_w = extent(sampled.w),
+                 .by_w = ExactDivisor(extent(all.w)),
+                 .by_h = ExactDivisor(extent(all.h)),
+                 .by_stride_h = ExactDivisor(extent(gradient.window.stride_h)),
+                 .by_stride_w = ExactDivisor(extent(gradient.window.stride_w))};
+  work.launch(sum_sampled_gradients, args, blocks,
+              {&args.sum.src0, &args.sum.src1, &args.sum.gradients.parts.pixels, &args.sum.gradients.parts.src.view});
+  return nullptr;
+}
+constexpr Implementation<Call<SampledSum>> kSampledSums[] = {{"cuda_sampled_sum", run_sampled_sum}};
+const ImplementationNames kSampledSumNames(kSampledSums);
+
 const char* run_masked_sum_moments(const Call<MaskedSumMomentsProblem>& call) {
   solve(call.problem.sum(), call.work);
   solve(call.problem.moments(), call.work);
@@ -579,6 +636,24 @@ bool fuses(const MaskedSumMomentsProblem& p) {
   const Format mask = p.mask.view.format;
   return !p.mask.view.memory || is_packed(p.mask.view, p.dst) ||
          ((mask == Format::unorm8 || mask == p.dst.format) && has_same_places(p.mask, p.dst));
+}
+bool samples(const ConvGradientProblem& p) {
+  const Window& window = p.window;
+  return p.diff_src.memory && has_vectors(p.diff_src) && p.diff_dst.format == p.diff_src.format &&
+         p.weights->kernel_h * p.weights->kernel_w == 1 && p.weights->groups == 1 && window.edge == Edge::zero &&
+         window.stride_h > 1 && window.stride_w > 1 && window.start_h == p.first_h && window.start_w == p.first_w &&
+         p.diff_src.h > 1 && p.diff_src.w > 1 && (p.diff_dst.h - 1) * window.stride_h < p.diff_src.h &&
+         (p.diff_dst.w - 1) * window.stride_w < p.diff_src.w &&
+         p.diff_src.n * p.diff_src.h * p.diff_src.w < i64{1} << 31;
+}
+bool may_add(const ConvGradientProblem& gradient, const MaskedSumMomentsProblem& next) {
+  if (!samples(gradient) || !fuses(next)) return false;
+  const ImageView &first = next.src0.view, &second = next.src1.view;
+  const bool reads_once = (first == gradient.diff_src) != (second == gradient.diff_src);
+  return reads_once && first.memory != second.memory && next.src.view.memory != gradient.diff_src.memory;
+}
+bool solve(const ConvGradientProblem& gradient, const MaskedSumMomentsProblem& next, Work& work) {
+  return try_first("convolve_gradient, masked_sum_moments", kSampledSums, Call<SampledSum>{{gradient, next}, work});
 }
 bool solve(const MaskedSumMomentsProblem& problem, Work& work) {
   return try_first("masked_sum_moments", kMaskedSumMoments, Call<MaskedSumMomentsProblem>{problem, work});

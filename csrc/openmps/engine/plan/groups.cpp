@@ -59,10 +59,12 @@ class Grouper {
   /// Return the first step that uses the result of another one, if that can be computed as late; else 0.
   std::size_t first_reader(std::size_t at) const {
     const Plan::Step& step = steps_[at];
-    // Convolutions' weights are outside of blocks, and may be loaded meanwhile.
-    if (!std::holds_alternative<NormalizeProblem>(commands_[step.commands.front()].problem)) return 0;
+    const Problem& problem = commands_[step.commands.front()].problem;
+    const auto* const gradient = std::get_if<ConvGradientProblem>(&problem);
+    if (!gradient && !std::holds_alternative<NormalizeProblem>(problem)) return 0;
     if (step.is_again || !step.dequantizations.empty() || step.quantization != Plan::Step::kNone) return 0;
-    const std::uint32_t result = index_.of(result_of(commands_[step.commands.back()].problem).memory.get());
+    const ImageView& image = gradient ? gradient->diff_src : result_of(commands_[step.commands.back()].problem);
+    const std::uint32_t result = index_.of(image.memory.get());
     std::vector<std::uint32_t> used;
     for (const std::uint32_t command : step.commands)
       used.insert(used.end(), structure_.uses_of(command).begin(), structure_.uses_of(command).end());
@@ -73,10 +75,19 @@ class Grouper {
     const auto among = [](const auto& blocks, std::uint32_t block) {
       return std::ranges::find(blocks, block) != blocks.end();
     };
+    std::vector<std::uint32_t> others;  // of its results
+    if (gradient)
+      for (const ChannelValues* const each : {&gradient->diff_weights, &gradient->diff_bias})
+        if (each->memory) others.push_back(index_.of(each->memory.get()));
+    const auto reads_other = [&](std::uint32_t command) {
+      return std::ranges::any_of(structure_.uses_of(command), [&](std::uint32_t use) { return among(others, use); });
+    };
     for (std::size_t i = at + 1; i < steps_.size(); ++i)
       for (const std::uint32_t command : steps_[i].commands) {
         if (among(structure_.uses_of(command), result)) return i;
-        if (changes(command, [&](std::uint32_t block) { return among(used, block); })) return 0;
+        if (changes(command, [&](std::uint32_t block) { return among(used, block); }) || reads_other(command)) return 0;
+        // Weights are outside of blocks.
+        if (gradient && std::holds_alternative<LoadWeightsProblem>(commands_[command].problem)) return 0;
       }
     return 0;
   }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "engine/cuda/kernels/async_copies.hpp"
+#include "engine/cuda/kernels/exact_divisor.hpp"
 #include "engine/cuda/kernels/tensor_cores.hpp"
 
 namespace openmps::cuda::product::weights_3x3 {
@@ -22,30 +23,12 @@ constexpr int kStages = 3;                               ///< chunks in memory: 
 constexpr int kRing = 256;                               ///< pixels of the source in memory
 constexpr int kMaxWidth = 78;                            ///< whose two rows and the chunks are in memory
 
-/// Divides numbers below 2^31 by a multiplication [Granlund and Montgomery, Division by Invariant Integers using
-/// Multiplication, 1994].
-struct Divisor {
-  std::uint32_t factor = 0;
-  int shift = 0;
-
-  Divisor() = default;
-#if !MPSCNN_ON_GPU
-  explicit Divisor(std::uint32_t by) {
-    while ((2u << shift) < by) ++shift;  // 2^(shift + 1) >= by
-    factor = static_cast<std::uint32_t>(((std::uint64_t{1} << (32 + shift)) + by - 1) / by);
-  }
-#endif
-  MPSCNN_HOST_DEVICE std::uint32_t operator()(std::uint32_t number) const {
-    return static_cast<std::uint32_t>((static_cast<std::uint64_t>(number) * factor) >> 32) >> shift;
-  }
-};
-
 struct WeightsArgs {
-  View diff_dst, src;        ///< float16, of the same extents; vectors
-  int pixels = 0;            ///< numbered, of all images
-  int chunks = 0;            ///< of a part
-  int ahead = 0;             ///< chunks of the source before and after a pixel that its taps need
-  Divisor by_row, by_image;  ///< divide by the pixels of a row, and by the rows of an image
+  View diff_dst, src;             ///< float16, of the same extents; vectors
+  int pixels = 0;                 ///< numbered, of all images
+  int chunks = 0;                 ///< of a part
+  int ahead = 0;                  ///< chunks of the source before and after a pixel that its taps need
+  ExactDivisor by_row, by_image;  ///< divide by the pixels of a row, and by the rows of an image
   int output_tiles = 1, input_tiles = 1;
   i64 weights = 0;          ///< of a part
   Pointer<float> partials;  ///< [part][outputs][3][3][inputs]

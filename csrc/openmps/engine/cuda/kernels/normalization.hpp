@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/cuda/kernels/clusters.hpp"
+#include "engine/cuda/kernels/exact_divisor.hpp"
 #include "engine/cuda/kernels/lanes.hpp"
 #include "engine/cuda/kernels/statistics.hpp"
 #include "engine/cuda/kernels/vectors.hpp"
@@ -611,8 +612,32 @@ struct MaskedSumMomentsArgs {
   float scale;
 };
 
+/// Pixels of an image that another one has: every stride-th of its rows and columns, from the first on.
+struct SampledPixels {
+  std::uint32_t h = 0, w = 0, stride_h = 1, stride_w = 1;  ///< of the image
+  std::uint32_t sampled_h = 0, sampled_w = 0;
+  ExactDivisor by_w, by_h, by_stride_h, by_stride_w;
+
+  /// Return the number of a pixel among the sampled ones of all images; below 0 if it is none of them.
+  MPSCNN_HOST_DEVICE i64 find(i64 pixel) const {
+    const auto number = static_cast<std::uint32_t>(pixel);
+    const std::uint32_t row = by_w(number), x = number - row * w, image = by_h(row), y = row - image * h;
+    const std::uint32_t at_y = by_stride_h(y), at_x = by_stride_w(x);
+    const bool is_sampled = at_y * stride_h == y && at_x * stride_w == x && at_y < sampled_h && at_x < sampled_w;
+    return is_sampled ? (static_cast<i64>(image) * sampled_h + at_y) * sampled_w + at_x : -1;
+  }
+};
+
+struct SampledSumArgs {
+  MaskedSumMomentsArgs sum;  ///< its src1 has the sampled pixels; the others are 0
+  SampledPixels pixels;
+};
+
 /// Store the masked sum and sum its values as sum_gradients() does, for images that are one row of pixels each.
-MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
+/// `sampled`: the pixels of src1; null: it has all of them.
+template <bool is_sampled>
+MPSCNN_HOST_DEVICE void sum_masked(const MaskedSumMomentsArgs& args, const SampledPixels* sampled, i64 index,
+                                   const Block& block) {
   const PartsArgs& parts = args.gradients.parts;
   const View &dst = parts.pixels, &src = parts.src.view;
   const int lanes = lanes_of<true>(dst);
@@ -637,7 +662,9 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
           const i64 pixel = first + (turn + j) * mine.step;
           if (pixel >= dst.w) continue;
           ones[j] = load_vector(args.src0, pixel * args.src0.w_stride + mine.k);
-          others[j] = load_vector(args.src1, pixel * args.src1.w_stride + mine.k);
+          i64 other = pixel;
+          if constexpr (is_sampled) other = sampled->find(pixel);
+          if (other >= 0) others[j] = load_vector(args.src1, other * args.src1.w_stride + mine.k);
           seen[j] = load_vector(src, pixel * src.w_stride + mine.k);
           if (!is_masked) continue;
           const i64 at = pixel * args.mask.w_stride + mine.k;
@@ -677,6 +704,12 @@ MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
     }
   };
   sum_part<true>(parts, place, block, sum, [&](i64, i64 k, const Pair& sums) { args.gradients.totals.store(k, sums); });
+}
+MPSCNN_BLOCK_KERNEL(sum_masked_gradients, MaskedSumMomentsArgs, kSumBlocks) {
+  sum_masked<false>(args, nullptr, index, block);
+}
+MPSCNN_BLOCK_KERNEL(sum_sampled_gradients, SampledSumArgs, kSumBlocks) {
+  sum_masked<true>(args.sum, &args.pixels, index, block);
 }
 
 struct NormalizeGradientArgs {
