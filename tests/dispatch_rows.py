@@ -121,7 +121,7 @@ def optimizers() -> Iterator[tuple[str, Array]]:
 
 
 def quantized() -> Iterator[tuple[str, Array]]:
-    """Yield a network on 8-bit numbers: convolutions with and without a border and a zero, a sum, max pooling."""
+    """Yield networks on 8-bit numbers: convolutions with and without a border and a zero, sums, products, pooling."""
     rng = np.random.default_rng(7)
 
     def stored(x: mpscnn.Value, step: float, zero: int) -> mpscnn.Value:
@@ -144,6 +144,23 @@ def quantized() -> Iterator[tuple[str, Array]]:
     yield "quantized", np.rint(np.asarray(mpscnn.Network(graph)(values)) / 4 + 30).astype(np.uint8)
     numbers = (255 * rng.random((2, 8, 8, 16))).astype(np.uint8)
     yield "pool of bytes", mpscnn.PoolingMax(3)(numbers, dtype="uint8")
+
+    # A depth-wise convolution, a function of its numbers, their means, products with these and with other numbers.
+    graph = mpscnn.Graph()
+    x = stored(graph.input("x", channels=16), 1 / 32, 128)
+    weight = (rng.integers(-9, 10, (16, 1, 3, 3)) / 64).astype(np.float32)
+    a = stored(graph.add("Convolution", x, weight=weight, groups=16, padding=1), 1 / 16, 100)
+    b = stored(graph.add("NeuronSigmoid", a), 1 / 255, 0)
+    mean = graph.add("ReduceRowMean", graph.add("ReduceColumnMean", b))
+    gate = stored(graph.add("NeuronHardSigmoid", stored(mean, 1 / 255, 0), a=0.5, b=0.25), 1 / 255, 0)
+    c = stored(graph.add("Multiply", b, gate), 1 / 255, 0)
+    graph.output(stored(graph.add("Multiply", x, c), 1 / 64, 128), "y")
+    weight = (rng.integers(-9, 10, (4, 16, 1, 1)) / 64).astype(np.float32)
+    few = stored(graph.add("Convolution", x, weight=weight), 1 / 16, 128)
+    graph.output(stored(graph.add("ReduceRowMean", graph.add("ReduceColumnMean", few)), 1 / 16, 128), "few")
+    y, means = mpscnn.Network(graph)(values)
+    yield "products", np.rint(np.asarray(y) * 64 + 128).astype(np.uint8)
+    yield "means", np.rint(np.asarray(means) * 16 + 128).astype(np.uint8)
 
 
 def functions() -> Iterator[tuple[str, Array]]:

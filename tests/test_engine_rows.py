@@ -40,6 +40,12 @@ QUANTIZED = {
     "quantized_materialized": "quantized_convolve",
     "quantized_floats": "quantized_convolve",
     "quantized_sum": "quantized_sum",
+    "quantized_product_in_vectors": "quantized_product",
+    "quantized_product": "quantized_product",
+    "quantized_pixel_sum_in_vectors": "quantized_pixel_sum",
+    "quantized_pixel_sum": "quantized_pixel_sum",
+    "quantized_map_in_vectors": "quantized_map",
+    "quantized_map": "quantized_map",
     "pool_bytes": "pool",
 }
 NAMES = sorted({name for names in IMPLEMENTATIONS.values() for name in names.split()})
@@ -227,8 +233,11 @@ def test_convolutions_with_one_instruction_set(isa: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_one_quantized_implementation(name: str, tmp_path: Path) -> None:
-    if name in ("quantized_primitive", "quantized_materialized") and "avx512_vnni" not in PROCESSOR:
-        pytest.skip("the processor does not multiply bytes")
+    needs = {"quantized_primitive": "avx512_vnni", "quantized_materialized": "avx512_vnni"}
+    needs |= {"quantized_map_in_vectors": "avx512vbmi"}
+    needs |= dict.fromkeys(("quantized_product_in_vectors", "quantized_pixel_sum_in_vectors"), "avx512bw")
+    if needs.get(name, "") not in {"", *PROCESSOR}:
+        pytest.skip(f"the processor has no {needs[name]}")
     done = run(tmp_path / "rows", rows_of("engine_quantized"), MPSCNN_IMPL=name, MPSCNN_TRACE="dispatch")
     assert done.returncode == 0, done.stdout[-4000:]
     taken = re.findall(rf"^mpscnn dispatch: {QUANTIZED[name]}: {name}$", done.stderr, re.MULTILINE)

@@ -618,6 +618,9 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(ConvPool),
     KIND(QuantizedConv),
     KIND(QuantizedSum),
+    KIND(QuantizedProduct),
+    KIND(QuantizedPixelSum),
+    KIND(QuantizedMap),
     KIND(PoolGradient),
     KIND(Neuron),
     KIND(NeuronGradient),
@@ -655,7 +658,7 @@ const std::map<std::string, void (*)(const rows::Row&, const Variant&, Weights&,
     KIND(Random)};
 #undef KIND
 static_assert(
-    std::variant_size_v<Problem> == 44 + 3,
+    std::variant_size_v<Problem> == 47 + 3,
     "a kind of problem is missing; weights, HostTask and functions (tests/test_metal_functions.py) have no rows");
 
 void run(const rows::Row& row, Engine& engine) {

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,75 @@ def test_kernels_compute_with_numbers() -> None:
     assert "mpscnn dispatch: pool: pool_bytes" in text
 
 
+def excited() -> mpscnn.Graph:
+    """A depth-wise convolution, swish and squeeze-and-excitation, rounded after each operation."""
+    graph = mpscnn.Graph()
+    x = stored(graph, graph.input("x", channels=8))
+    a = stored(graph, graph.add("Convolution", x, weight=weights(3, 8, 1, 3, 3), groups=8, padding=1))
+    gate = stored(graph, graph.add("NeuronSigmoid", a), 1 / 255, 0)
+    swish = stored(graph, graph.add("Multiply", a, gate), 0.03, 10)
+    mean = stored(graph, graph.add("ReduceRowMean", graph.add("ReduceColumnMean", swish)), 0.01, 30)
+    hard = stored(graph, graph.add("NeuronHardSigmoid", mean, a=1 / 6, b=0.5), 1 / 255, 0)
+    y = stored(graph, graph.add("Multiply", swish, hard), 0.02, 10)
+    graph.output(graph.add("ReduceRowMax", y), "y")
+    return graph
+
+
+EXCITED = PROGRAM.replace("t.residual()", "t.excited()").replace('del graph.outputs["total"]', "")
+
+
+@pytest.mark.skipif(not HAS_VNNI or ENGINE != "cpu", reason="the processor does not multiply bytes")
+def test_functions_of_numbers() -> None:
+    """A chain of functions of one image is one table; only the source is converted, and what the max reads."""
+    text = trace(EXCITED.format(path=sys.path))
+    kinds = re.findall(r"^mpscnn dispatch: (\w+Problem)", text, re.MULTILINE)
+    assert kinds == [
+        "NeuronProblem",
+        "QuantizedConvProblem",
+        "QuantizedMapProblem",
+        "QuantizedPixelSumProblem",
+        "QuantizedMapProblem",
+        "QuantizedProductProblem",
+        "NeuronProblem",
+        "ReduceProblem",
+    ]
+
+
+def test_gates_that_others_read() -> None:
+    """The gate of a swish is stored if another operation reads its numbers or values."""
+    graph = mpscnn.Graph()
+    x = stored(graph, graph.input("x", channels=8))
+    gate = stored(graph, graph.add("NeuronSigmoid", x), 1 / 255, 0)
+    swish = stored(graph, graph.add("Multiply", x, gate), 0.03, 10)
+    graph.output(swish, "swish")
+    graph.output(graph.add("Convolution", gate, weight=weights(1, 8, 8, 1, 1)), "conv")
+    graph.output(graph.add("ReduceRowMax", gate), "max")
+    check(graph, 0.03)
+
+
+def test_functions_of_sums() -> None:
+    """A function of a sum's numbers is a table, and the sum of two images is none."""
+    graph = mpscnn.Graph()
+    x = stored(graph, graph.input("x", channels=8))
+    a = stored(graph, graph.add("Convolution", x, weight=weights(1, 8, 8, 1, 1)))
+    total = stored(graph, graph.add("Add", x, a), 0.07, 128)  # no sum is in the middle of two steps
+    graph.output(stored(graph, graph.add("NeuronTanH", total, a=1.0, b=1.0), 1 / 127, 128), "y")
+    check(graph, 1 / 127)
+
+
+def check(graph: mpscnn.Graph, step: float = STEP) -> None:
+    """Compare with the same kernels without a plan, up to single steps where rounding falls on the other side."""
+    ours = mpscnn.Network(graph)(x_of())
+    values: dict[str, np.ndarray] = {"x": x_of()}
+    for node in graph.nodes:
+        kernel = mpscnn.KERNELS[node.kernel](**node.arguments)
+        values[node.name] = kernel(*(values[s] for s in node.sources), dtype=node.result_dtype or "float32")
+    for name, found in zip(graph.outputs, ours if len(graph.outputs) > 1 else [ours], strict=True):
+        off = np.abs(found - values[graph.outputs[name].source])
+        assert off.max() < 2 * step + 1e-5
+        assert (off > 1e-4).mean() < 0.02
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the variable is one of openmps")
 def test_processors_without_vnni_compute_with_values() -> None:
     text = trace(PROGRAM.format(path=sys.path), ONEDNN_MAX_CPU_ISA="AVX2")
@@ -93,19 +163,9 @@ def test_processors_without_vnni_compute_with_values() -> None:
     assert "ConvProblem" in text
 
 
-def test_same_as_kernels_one_by_one() -> None:
-    """Equal to the same kernels without a plan, up to single steps where rounding falls on the other side."""
-    graph = residual()
-    ours = mpscnn.Network(graph)(x_of())
-    values: dict[str, np.ndarray] = {"x": x_of()}
-    for node in graph.nodes:
-        kernel = mpscnn.KERNELS[node.kernel](**node.arguments)
-        values[node.name] = kernel(*(values[s] for s in node.sources), dtype=node.result_dtype or "float32")
-    for name, found in zip(graph.outputs, ours, strict=True):
-        expected = values[graph.outputs[name].source]
-        off = np.abs(found - expected)
-        assert off.max() < 2 * STEP + 1e-5
-        assert (off > 1e-4).mean() < 0.02
+@pytest.mark.parametrize("make", [residual, excited])
+def test_same_as_kernels_one_by_one(make: Callable[[], mpscnn.Graph]) -> None:
+    check(make())
 
 
 def test_results_are_numbers() -> None:

@@ -111,6 +111,41 @@ def sum_row(seed: int) -> Row:
     return row("QuantizedSum", str(seed), fields, {"dst": stored(value, fields["dst_steps"], 1e-5)}, dst="unorm8")
 
 
+def product_row(seed: int) -> Row:
+    rng = np.random.default_rng(950000 + seed)
+    shape = (whole(rng, 1, 3), whole(rng, 1, 30), whole(rng, 1, 9), pick(rng, (1, 3, 16, 37, 512)))
+    other = pick(rng, (shape, (shape[0], 1, 1, shape[3])))
+    fields: dict[str, Any] = {"src0": numbers(rng, shape), "src1": numbers(rng, other)}
+    fields |= {"src0_steps": steps(rng), "src1_steps": steps(rng), "dst_steps": steps(rng, 0.03, 0.9)}
+    value = read(fields["src0"], fields["src0_steps"]) * read(fields["src1"], fields["src1_steps"])
+    error = 1e-6 * np.abs(value)
+    name = f"{'pixel' if other != shape else 'image'} {seed}"
+    return row("QuantizedProduct", name, fields, {"dst": stored(value, fields["dst_steps"], error)}, dst="unorm8")
+
+
+def pixel_sum_row(seed: int) -> Row:
+    rng = np.random.default_rng(960000 + seed)
+    c = pick(rng, (1, 3, 16, 33, 64, 100))
+    shape = (whole(rng, 1, 3), pick(rng, (1, 7, 19, 40)), pick(rng, (1, 7, 13, 30)), c)
+    src = numbers(rng, shape)
+    if chance(rng, 4):
+        src[...] = 255
+    fields: dict[str, Any] = {"src": src, "src_steps": steps(rng), "scale": pick(rng, (1 / (shape[1] * shape[2]), 0.1))}
+    value = fields["scale"] * read(src, fields["src_steps"]).sum((1, 2), keepdims=True)
+    if chance(rng, 3):
+        return row("QuantizedPixelSum", f"values {seed}", fields, {"dst": (value, 1e-6 * np.abs(value) + 1e-6)})
+    fields["dst_steps"] = steps(rng)
+    return row("QuantizedPixelSum", str(seed), fields, {"dst": stored(value, fields["dst_steps"], 1e-6)}, dst="unorm8")
+
+
+def map_row(seed: int) -> Row:
+    rng = np.random.default_rng(970000 + seed)
+    shape = (whole(rng, 1, 3), whole(rng, 1, 9), whole(rng, 1, 9), pick(rng, (1, 3, 64, 70, 129, 1000)))
+    src, table = numbers(rng, shape), rng.integers(0, MAX + 1, MAX + 1)
+    fields = {"src": src, "numbers": table.astype(np.float32)}
+    return row("QuantizedMap", str(seed), fields, {"dst": (table[src] / MAX, 1e-6)}, dst="unorm8")
+
+
 def pool_row(seed: int) -> Row:
     """Maxima of numbers, which are read and stored without conversion."""
     rng = np.random.default_rng(930000 + seed)
@@ -129,3 +164,6 @@ def rows() -> Iterator[Row]:
     yield from map(conv_row, range(200))
     yield from map(sum_row, range(60))
     yield from map(pool_row, range(40))
+    yield from map(product_row, range(40))
+    yield from map(pixel_sum_row, range(40))
+    yield from map(map_row, range(30))

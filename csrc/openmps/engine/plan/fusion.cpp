@@ -27,12 +27,6 @@ bool same_pixels(const ImageView& a, const ImageView& b) {
          a.n_stride == b.n_stride && a.h_stride == b.h_stride && a.w_stride == b.w_stride;
 }
 
-/// Return whether element (y, x, k) of the result reads element (y, x, k) of the operand, with equal extents.
-bool is_plain(const Operand& operand, const ImageView& dst) {
-  return operand.start_h == 0 && operand.start_w == 0 && !operand.repeat_h && !operand.repeat_w && !operand.repeat_c &&
-         same_extents(operand.view, dst);
-}
-
 /// Return whether the function is a + b within its bounds.
 bool is_plain_sum(const Arithmetic& f) {
   return f.operation == BinaryOperation::add && f.scale0 == 1 && f.scale1 == 1 && f.bias == 0;
@@ -378,6 +372,11 @@ class Fuser {
 };
 
 }  // namespace
+
+bool is_plain(const Operand& operand, const ImageView& dst) {
+  return operand.start_h == 0 && operand.start_w == 0 && !operand.repeat_h && !operand.repeat_w && !operand.repeat_c &&
+         same_extents(operand.view, dst);
+}
 
 std::size_t absorb(ConvProblem& conv, const std::vector<Command>& commands, std::span<const std::uint32_t> next) {
   const Problem& first = commands[next.front()].problem;

@@ -23,6 +23,9 @@ Problem fused_problem(const std::vector<Command>& commands, const Plan::Step& st
 /// Return the result of a command that is in a step with a later one.
 const ImageView& result_of(const Problem& problem);
 
+/// Return whether element (y, x, k) of the result reads element (y, x, k) of the operand, with equal extents.
+bool is_plain(const Operand& operand, const ImageView& dst);
+
 /// Extend `conv` by the next of `commands`, which reads its result, so that it stores the result of that command, or by
 /// the next two: an activation and the product with it. Return their number; 0 if no such problem exists, and `conv` is
 /// unchanged.

@@ -32,6 +32,7 @@ struct Plan {
     /// index into the list.
     std::vector<std::uint32_t> dequantizations;
     std::uint32_t quantization = kNone;  ///< the last of `commands`, which only stores the result as 8-bit numbers
+    bool is_map = false;  ///< 8-bit numbers as functions of those that the conversions read [QuantizedMapProblem]
   };
   struct Placement {
     std::uint32_t block;  ///< index into Structure::blocks

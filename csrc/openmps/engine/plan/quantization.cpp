@@ -10,6 +10,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/plan/fusion.hpp"
+#include "engine/plan/number_maps.hpp"
 #include "engine/problem/problem.hpp"
 
 namespace openmps {
@@ -121,28 +122,65 @@ std::optional<Problem> quantized(const ConvProblem& conv, const Reader& reader, 
   return result;
 }
 
-std::optional<Problem> quantized(const BinaryProblem& sum, const Reader& reader, const std::vector<Command>& commands,
-                                 const Plan::Step& step) {
+/// Return whether all pixels of an image read the only one of the operand.
+bool is_pixel(const Operand& operand, const ImageView& dst) {
+  return operand.start_h == 0 && operand.start_w == 0 && operand.repeat_h && operand.repeat_w && !operand.repeat_c &&
+         operand.view.h == 1 && operand.view.w == 1 && operand.view.n == dst.n && operand.view.c == dst.c;
+}
+
+std::optional<Problem> quantized_sum(const BinaryProblem& sum, const Reader& reader, const Result& to) {
   const Arithmetic& f = sum.function;
-  if (f.operation != BinaryOperation::add || f.scale0 != 1 || f.scale1 != 1 || f.bias != 0 || sum.mask.memory)
+  if (f.scale0 != 1 || f.scale1 != 1 || !is_plain(sum.src0, sum.dst) || !is_plain(sum.src1, sum.dst))
     return std::nullopt;
-  for (const Operand* operand : {&sum.src0, &sum.src1}) {
-    if (operand->start_h != 0 || operand->start_w != 0 || operand->repeat_h || operand->repeat_w || operand->repeat_c)
-      return std::nullopt;
-    if (!same_extents(operand->view, sum.dst)) return std::nullopt;
-  }
   QuantizedSumProblem result{.src0 = sum.src0.view,
                              .src1 = sum.src1.view,
-                             .dst = sum.dst,
+                             .dst = to.dst,
                              .src0_steps = {},
                              .src1_steps = {},
-                             .dst_steps = {},
+                             .dst_steps = to.steps,
                              .min = f.min,
                              .max = f.max};
   const auto src0 = reader.read(result.src0), src1 = reader.read(result.src1);
-  const auto to = result_of_step(sum.dst, commands, step);
-  if (!src0 || !src1 || !to || to->steps.scale == 0 || !to->dst.is_dense()) return std::nullopt;
+  if (!src0 || !src1) return std::nullopt;
   result.src0_steps = *src0, result.src1_steps = *src1;
+  return result;
+}
+
+std::optional<Problem> quantized_product(const BinaryProblem& product, const Reader& reader, const Result& to) {
+  const Arithmetic& f = product.function;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (f.min != -kInfinity || f.max != kInfinity || !(f.scale0 * f.scale1 > 0)) return std::nullopt;
+  const bool is_first = is_plain(product.src0, product.dst);
+  const Operand &image = is_first ? product.src0 : product.src1, &other = is_first ? product.src1 : product.src0;
+  if (!is_plain(image, product.dst)) return std::nullopt;
+  if (!is_plain(other, product.dst) && !is_pixel(other, product.dst)) return std::nullopt;
+  QuantizedProductProblem result{
+      .src0 = image.view, .src1 = other.view, .dst = to.dst, .src0_steps = {}, .src1_steps = {}, .dst_steps = to.steps};
+  const auto src0 = reader.read(result.src0), src1 = reader.read(result.src1);
+  if (!src0 || !src1) return std::nullopt;
+  result.src0_steps = *src0, result.src1_steps = *src1;
+  result.src0_steps.scale *= f.scale0 * f.scale1;
+  return result;
+}
+
+std::optional<Problem> quantized(const BinaryProblem& problem, const Reader& reader,
+                                 const std::vector<Command>& commands, const Plan::Step& step) {
+  if (problem.function.bias != 0 || problem.mask.memory) return std::nullopt;
+  const auto to = result_of_step(problem.dst, commands, step);
+  if (!to || to->steps.scale == 0 || !to->dst.is_dense()) return std::nullopt;
+  if (problem.function.operation == BinaryOperation::add) return quantized_sum(problem, reader, *to);
+  if (problem.function.operation == BinaryOperation::multiply) return quantized_product(problem, reader, *to);
+  return std::nullopt;
+}
+
+std::optional<Problem> quantized(const ReduceProblem& sum, const Reader& reader, const std::vector<Command>& commands,
+                                 const Plan::Step& step) {
+  if (sum.axis != ReduceAxis::pixels || sum.type != ReduceType::sum || sum.weights.memory) return std::nullopt;
+  QuantizedPixelSumProblem result{.src = sum.src, .dst = sum.dst, .scale = sum.scale, .src_steps = {}, .dst_steps = {}};
+  const auto src = reader.read(result.src);
+  const auto to = result_of_step(sum.dst, commands, step);
+  if (!src || !to || sum.dst.format != Format::float32 || sum.dst.c != sum.src.c) return std::nullopt;
+  result.src_steps = *src;
   result.dst = to->dst, result.dst_steps = to->steps;
   return result;
 }
@@ -166,6 +204,7 @@ std::optional<Problem> quantized(const P&, const Reader&, const std::vector<Comm
 }
 
 std::optional<Problem> problem_of(const std::vector<Command>& commands, const Plan::Step& step) {
+  if (step.is_map) return number_map(commands, step.dequantizations, step.commands);
   Plan::Step computed = step;
   if (step.quantization != kNone) computed.commands.pop_back();
   const Problem problem =
@@ -196,6 +235,7 @@ class Quantizer {
 
   void run() {
     find_conversions();
+    find_maps();
     for (std::size_t at = 0; at < steps_.size(); ++at) convert(at);
     remove_conversions();
   }
@@ -203,10 +243,10 @@ class Quantizer {
  private:
   std::uint32_t block_of(const ImageView& view) const { return index_.of(view.memory.get()); }
   /// Return whether one command writes the block, and only the list knows it.
-  bool is_written_once(const ImageView& view) const {
-    const std::uint32_t block = block_of(view);
+  bool is_own(std::uint32_t block) const {
     return structure_.blocks[block].is_fresh && structure_.blocks[block].is_apart && writers_[block] == 1;
   }
+  bool is_written_once(const ImageView& view) const { return is_own(block_of(view)); }
 
   void find_conversions() {
     for (const Plan::Step& step : steps_) {
@@ -217,9 +257,82 @@ class Quantizer {
     }
   }
 
+  bool is_function(const Plan::Step& step) const {
+    return std::ranges::all_of(step.commands, [&](std::uint32_t command) {
+      const Problem& problem = commands_[command].problem;
+      return std::holds_alternative<NeuronProblem>(problem) || std::holds_alternative<BinaryProblem>(problem);
+    });
+  }
+
+  void find_maps() {
+    step_of_.assign(structure_.blocks.size(), kNone);
+    for (std::uint32_t at = 0; at < steps_.size(); ++at) {
+      if (is_function(steps_[at])) step_of_[block_of(result_of(commands_[steps_[at].commands.back()].problem))] = at;
+      if (quantization_of(commands_[steps_[at].commands.back()].problem)) find_map(at);
+    }
+    std::erase_if(steps_, [](const Plan::Step& step) { return step.commands.empty(); });
+  }
+
+  /// Let a step that stores numbers be a map, with as many steps before it as only it reads.
+  void find_map(std::uint32_t at) {
+    constexpr std::size_t kMaxSteps = 16;
+    std::vector<std::uint32_t> members{at}, mapped;
+    Plan::Step map;
+    while (members.size() <= kMaxSteps) {
+      Plan::Step step;
+      for (const std::uint32_t member : members)
+        step.commands.insert(step.commands.end(), steps_[member].commands.begin(), steps_[member].commands.end());
+      const std::vector<std::uint32_t> sources = sources_of(step);
+      for (const std::uint32_t block : sources)
+        if (conversions_[block] != kNone) step.dequantizations.push_back(conversions_[block]);
+      step.quantization = step.commands.back();
+      step.is_map = step.dequantizations.size() == sources.size();
+      if (step.is_map && problem_of(commands_, step)) map = step, mapped = members;
+      std::vector<std::uint32_t> more;
+      for (const std::uint32_t block : sources)
+        if (more.empty()) more = steps_before(step, block);
+      if (more.empty()) break;
+      members.insert(members.end(), more.begin(), more.end());
+      std::ranges::sort(members);
+    }
+    if (mapped.empty()) return;
+    for (const std::uint32_t member : mapped) steps_[member].commands.clear();
+    steps_[at] = std::move(map);
+  }
+
+  /// Return the blocks that a step of functions reads and does not write.
+  std::vector<std::uint32_t> sources_of(const Plan::Step& step) const {
+    std::vector<std::uint32_t> results, sources;
+    for (const std::uint32_t command : step.commands)
+      results.push_back(block_of(result_of(commands_[command].problem)));
+    for (const std::uint32_t command : step.commands)
+      for (const std::uint32_t block : structure_.uses_of(command))
+        if (std::ranges::find(results, block) == results.end() && std::ranges::find(sources, block) == sources.end())
+          sources.push_back(block);
+    return sources;
+  }
+
+  /// Return the steps that compute a source of a step, if they are functions and nothing else reads it: the conversion
+  /// of a map's numbers comes with the map.
+  std::vector<std::uint32_t> steps_before(const Plan::Step& step, std::uint32_t block) const {
+    const auto reads = [&](const std::vector<std::uint32_t>& commands, std::uint32_t of) {
+      std::size_t count = 0;
+      for (const std::uint32_t command : commands)
+        count += static_cast<std::size_t>(std::ranges::count(structure_.uses_of(command), of));
+      return count;
+    };
+    const std::uint32_t last = step_of_[block];
+    if (last == kNone || !is_own(block) || structure_.blocks[block].references != reads(step.commands, block) + 1)
+      return {};
+    if (conversions_[block] == kNone) return {last};
+    const std::uint32_t numbers = block_of(numbers_of(commands_[conversions_[block]])), before = step_of_[numbers];
+    if (before == kNone || structure_.blocks[numbers].references != 2) return {};
+    return {before, last};
+  }
+
   void convert(std::size_t at) {
     Plan::Step step = steps_[at];
-    if (step.commands.empty()) return;
+    if (step.commands.empty() || step.is_map) return;
     for (const std::uint32_t command : step.commands)
       for (const std::uint32_t block : structure_.uses_of(command)) {
         const std::uint32_t conversion = conversions_[block];
@@ -271,6 +384,7 @@ class Quantizer {
   std::vector<Plan::Step>& steps_;
   std::vector<std::uint32_t> conversions_;  ///< by the block of their result
   std::vector<std::uint32_t> writers_;      ///< number, by block
+  std::vector<std::uint32_t> step_of_;      ///< of functions, by the block of their result
 };
 
 }  // namespace

@@ -56,7 +56,8 @@ class Recomputer {
   std::vector<Plan::Step> steps() {
     // Last first: a command that runs again is a late reader of its source.
     for (std::uint32_t at = static_cast<std::uint32_t>(steps_.size()); at-- > 0;)
-      if (steps_[at].commands.size() == 1) consider(steps_[at].commands.front(), at);
+      if (steps_[at].commands.size() == 1 && steps_[at].dequantizations.empty())
+        consider(steps_[at].commands.front(), at);
     std::sort(again_.begin(), again_.end(), [](const Again& a, const Again& b) {
       return a.before != b.before ? a.before < b.before : a.command < b.command;  // sources first
     });

@@ -10,7 +10,8 @@ namespace openmps {
 using Problem =
     std::variant<struct LoadWeightsProblem, struct ConvProblem, struct ConvGradientProblem, struct TransposeProblem,
                  struct TransposeGradientProblem, struct BinaryConvProblem, struct ConvPoolProblem,
-                 struct QuantizedConvProblem, struct QuantizedSumProblem, struct PoolProblem,
+                 struct QuantizedConvProblem, struct QuantizedSumProblem, struct QuantizedProductProblem,
+                 struct QuantizedPixelSumProblem, struct QuantizedMapProblem, struct PoolProblem,
                  struct PoolGradientProblem, struct NeuronProblem, struct NeuronGradientProblem, struct BinaryProblem,
                  struct BinaryGradientProblem, struct NormalizeAddProblem, struct MaskedSumProblem,
                  struct MaskedSumMomentsProblem, struct LRNProblem, struct NormalizeProblem, struct BatchMomentsProblem,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "engine/problem/conv.hpp"
 
@@ -52,6 +54,47 @@ struct QuantizedSumProblem {
     return std::tuple(in("src0", &P::src0), in("src1", &P::src1), out("dst", &P::dst),
                       shape("src0_steps", &P::src0_steps), shape("src1_steps", &P::src1_steps),
                       shape("dst_steps", &P::dst_steps), shape("min", &P::min), shape("max", &P::max));
+  }
+};
+
+/// dst = src0 * src1, of the values of 8-bit numbers. src0 has dst's extents; so has src1, or it is one pixel per
+/// image, with which all pixels are multiplied.
+struct QuantizedProductProblem {
+  ImageView src0, src1, dst;
+  Quantization src0_steps, src1_steps, dst_steps;
+
+  static constexpr auto fields() {
+    using P = QuantizedProductProblem;
+    using namespace roles;
+    return std::tuple(in("src0", &P::src0), in("src1", &P::src1), out("dst", &P::dst),
+                      shape("src0_steps", &P::src0_steps), shape("src1_steps", &P::src1_steps),
+                      shape("dst_steps", &P::dst_steps));
+  }
+};
+
+/// dst, one pixel per image: `scale` times the sum of all pixels of src, of the values of 8-bit numbers.
+struct QuantizedPixelSumProblem {
+  ImageView src, dst;  ///< dst: unorm8, or float32 if dst_steps has a scale of 0
+  double scale = 1;
+  Quantization src_steps, dst_steps;
+
+  static constexpr auto fields() {
+    using P = QuantizedPixelSumProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), value("scale", &P::scale),
+                      shape("src_steps", &P::src_steps), shape("dst_steps", &P::dst_steps));
+  }
+};
+
+/// dst = numbers[src], number by number; the same extents.
+struct QuantizedMapProblem {
+  ImageView src, dst;
+  std::shared_ptr<const std::vector<float>> numbers;  ///< 256 whole ones from 0 to 255
+
+  static constexpr auto fields() {
+    using P = QuantizedMapProblem;
+    using namespace roles;
+    return std::tuple(in("src", &P::src), out("dst", &P::dst), value("numbers", &P::numbers));
   }
 };
 

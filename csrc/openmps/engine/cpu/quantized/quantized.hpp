@@ -13,6 +13,9 @@ namespace openmps::cpu {
 
 void run(const QuantizedConvProblem& problem);
 void run(const QuantizedSumProblem& problem);
+void run(const QuantizedProductProblem& problem);
+void run(const QuantizedPixelSumProblem& problem);
+void run(const QuantizedMapProblem& problem);
 
 /// Weights as whole multiples, -128...127, of a step for each output.
 struct ByteWeights {
