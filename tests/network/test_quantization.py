@@ -119,6 +119,7 @@ def test_functions_of_numbers() -> None:
         "NeuronProblem",
         "ReduceProblem",
     ]
+    assert "mpscnn dispatch: quantized_convolve: quantized_depthwise" in text
 
 
 def test_gates_that_others_read() -> None:

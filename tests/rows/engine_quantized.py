@@ -111,6 +111,44 @@ def sum_row(seed: int) -> Row:
     return row("QuantizedSum", str(seed), fields, {"dst": stored(value, fields["dst_steps"], 1e-5)}, dst="unorm8")
 
 
+def depthwise_row(seed: int) -> Row:
+    """Windows of all rows within four, blocks of 64 and 32 channels, borders, saturation."""
+    rng = np.random.default_rng(940000 + seed)
+    kernel, stride = pick(rng, ((3, 3), (5, 5))), pick(rng, ((1, 1), (2, 2)))
+    channels = pick(rng, (2, 16, 31, 32, 33, 64, 65, 96, 97, 100, 160))
+    start = (-whole(rng, 0, kernel[0]), -whole(rng, 0, kernel[1]))
+    window = Window(kernel, stride, (1, 1), start)
+    h, w = whole(rng, 1, 12), whole(rng, 1, 20)
+    size = (whole(rng, 1, 2 + h // stride[0]), whole(rng, 1, 2 + w // stride[1]))
+    src, src_steps = numbers(rng, (whole(rng, 1, 3), h, w, channels)), steps(rng)
+    if chance(rng, 5):
+        src[...] = 255  # sums of the largest products
+    weights = rng.integers(-128, 128, (channels, *kernel, 1))
+    if chance(rng, 5):
+        weights[...] = -128
+    weights = (weights * rng.uniform(0.002, 0.02, (channels, 1, 1, 1))).astype(np.float32)
+    bias = floats(rng, channels, -3, 3) if chance(rng, 2) else None
+    neuron = neuron_of(rng)
+    x, exact = read(src, src_steps), weights.astype(np.float64)
+    sums = correlate(x, exact, None if bias is None else bias.astype(np.float64), window, channels, size)
+    sizes = correlate(np.abs(x), np.abs(exact), None if bias is None else np.abs(bias), window, channels, size)
+    value, error = activated(neuron, sums, sizes * 2e-6)
+    fields: dict[str, Any] = {
+        "src": src,
+        "weights": weights,
+        "weights.groups": channels,
+        "weights.bias": bias,
+        "neuron": neuron,
+        "window": window.fields(),
+        "src_steps": src_steps,
+    }
+    span = max(float(np.ptp(value)), 1e-3)
+    # The smallest steps saturate nearly everything; with the tiniest, numbers need more than 32 bits.
+    fields["dst_steps"] = steps(rng, span / 300, span / 100) if chance(rng, 2) else steps(rng, 1e-12, span / 1000)
+    result = stored(value, fields["dst_steps"], error)
+    return row("QuantizedConv", f"depth-wise {kernel[0]} {seed}", fields, {"dst": result}, dst="unorm8")
+
+
 def product_row(seed: int) -> Row:
     rng = np.random.default_rng(950000 + seed)
     shape = (whole(rng, 1, 3), whole(rng, 1, 30), whole(rng, 1, 9), pick(rng, (1, 3, 16, 37, 512)))
@@ -164,6 +202,7 @@ def rows() -> Iterator[Row]:
     yield from map(conv_row, range(200))
     yield from map(sum_row, range(60))
     yield from map(pool_row, range(40))
+    yield from map(depthwise_row, range(80))
     yield from map(product_row, range(40))
     yield from map(pixel_sum_row, range(40))
     yield from map(map_row, range(30))

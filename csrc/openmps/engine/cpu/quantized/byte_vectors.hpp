@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 
+#define MPSCNN_AVX512_BYTES __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")))
 #define MPSCNN_AVX512_TABLES __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi")))
 
 namespace openmps::cpu {

@@ -105,6 +105,7 @@ const char* quantized_conv_floats(const QuantizedConvCall& call) {
 }
 
 constexpr Implementation<QuantizedConvCall> kConvolutions[] = {
+    {"quantized_depthwise", quantized_conv_depthwise},
     {"quantized_primitive", quantized_conv_primitive},
     {"quantized_materialized", quantized_conv_materialized},
     {"quantized_floats", quantized_conv_floats},

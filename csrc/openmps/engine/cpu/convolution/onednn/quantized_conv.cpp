@@ -27,12 +27,6 @@ struct Constants {
   Scratch packed;
 };
 
-/// Return whether oneDNN computes the neuron exactly as a post-op.
-bool is_exact(const Neuron& neuron) {
-  return neuron.type == NeuronType::none || (neuron.type == NeuronType::relu && neuron.a == 0) ||
-         (neuron.type == NeuronType::relun && neuron.a == 0 && neuron.b >= 0);
-}
-
 void pack_bytes(const ConvWeights& weights, const memory::desc& wanted, Constants& constants) {
   const std::int64_t g = weights.groups, o = weights.out_channels / g, i = weights.in_channels_per_group;
   const std::int64_t kh = weights.kernel_h, kw = weights.kernel_w, per_output = kh * kw * i;
@@ -102,11 +96,16 @@ std::shared_ptr<Compiled> make_quantized(const QuantizedConvCall& call, const Qu
 
 }  // namespace
 
+bool is_exact_on_sums(const Neuron& neuron) {
+  return neuron.type == NeuronType::none || (neuron.type == NeuronType::relu && neuron.a == 0) ||
+         (neuron.type == NeuronType::relun && neuron.a == 0 && neuron.b >= 0);
+}
+
 const char* quantized_conv_primitive(const QuantizedConvCall& call) {
   const QuantizedConvProblem& problem = call.problem;
   const Window& w = problem.window;
   if (!multiplies_bytes()) return "the processor does not multiply bytes";
-  if (!is_exact(problem.neuron)) return "the activation is neither ReLU nor ReLU6";
+  if (!is_exact_on_sums(problem.neuron)) return "the activation is neither ReLU nor ReLU6";
   const QuantizedGeometry g = {map_source_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)),
                                map_source_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))};
   if (g.h.count <= 0 || g.w.count <= 0) return "no source pixel is used";
