@@ -39,6 +39,7 @@ QUANTIZED = {
     "quantized_depthwise": "quantized_convolve",
     "quantized_primitive": "quantized_convolve",
     "quantized_materialized": "quantized_convolve",
+    "quantized_activated": "quantized_convolve",
     "quantized_floats": "quantized_convolve",
     "quantized_sum": "quantized_sum",
     "quantized_product_in_vectors": "quantized_product",
@@ -235,7 +236,11 @@ def test_convolutions_with_one_instruction_set(isa: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_one_quantized_implementation(name: str, tmp_path: Path) -> None:
     needs = {"quantized_primitive": "avx512_vnni", "quantized_materialized": "avx512_vnni"}
-    needs |= {"quantized_depthwise": "avx512_vnni", "quantized_map_in_vectors": "avx512vbmi"}
+    needs |= {
+        "quantized_depthwise": "avx512_vnni",
+        "quantized_activated": "avx512_vnni",
+        "quantized_map_in_vectors": "avx512vbmi",
+    }
     needs |= dict.fromkeys(("quantized_product_in_vectors", "quantized_pixel_sum_in_vectors"), "avx512bw")
     if needs.get(name, "") not in {"", *PROCESSOR}:
         pytest.skip(f"the processor has no {needs[name]}")

@@ -10,7 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from .engine import NUMBERS, Array, Random, Stored, Window, activated, chance, floats, image, pick, real, row, whole
+from .engine import (
+    GATED,
+    NUMBERS,
+    Array,
+    Random,
+    Stored,
+    Window,
+    activated,
+    chance,
+    floats,
+    image,
+    pick,
+    real,
+    row,
+    whole,
+)
 from .engine_convolution import correlate
 from .engine_pooling import pooled
 from .row_file import Row
@@ -38,6 +53,40 @@ def stored(value: Array, given: dict[str, Any], error: Array | float) -> tuple[A
     distance = np.abs(inside - np.floor(inside) - 0.5)
     one_off = distance < MIDDLE + error / float(np.float32(given["scale"]))
     return (np.rint(inside) + given["zero"]) / MAX, np.where(one_off, 1.0, 0.0) / MAX + 1e-6
+
+
+def gate_row(seed: int) -> Row:
+    """Activations that are not piecewise linear functions of sums alone."""
+    rng = np.random.default_rng(980000 + seed)
+    kernel = pick(rng, ((1, 1), (3, 3)))
+    inputs, outputs, h, w = pick(rng, (3, 16, 31)), pick(rng, (4, 33, 64)), whole(rng, 1, 9), whole(rng, 1, 9)
+    window = Window(kernel, (1, 1), (1, 1), (-(kernel[0] // 2), -(kernel[1] // 2)))
+    src, src_steps = numbers(rng, (whole(rng, 1, 2), h, w, inputs)), steps(rng)
+    weights = rng.integers(-127, 128, (outputs, *kernel, inputs)) * rng.uniform(0.0002, 0.002, (outputs, 1, 1, 1))
+    weights = weights.astype(np.float32)
+    bias = floats(rng, outputs, -3, 3) if chance(rng, 2) else None
+    kind = pick(rng, ("swish", "swish", "hard_swish", "hard_sigmoid", "sigmoid"))
+    gates = {"swish": GATED, "hard_swish": GATED + 1, **NUMBERS}
+    neuron = {"type": gates[kind], "a": real(rng, 0.1, 0.3), "b": real(rng, 0.3, 0.6), "c": 0.0}
+    x, exact = read(src, src_steps), weights.astype(np.float64)
+    sums = correlate(x, exact, None if bias is None else bias.astype(np.float64), window, 1, (h, w))
+    sizes = correlate(np.abs(x), np.abs(exact), None if bias is None else np.abs(bias), window, 1, (h, w))
+    value, error = activated(neuron, sums, sizes * 2e-6)
+    fields: dict[str, Any] = {
+        "src": src,
+        "weights": weights,
+        "weights.groups": 1,
+        "weights.bias": bias,
+        "neuron": neuron,
+        "window": window.fields(),
+        "src_steps": src_steps,
+    }
+    if chance(rng, 3):
+        return row("QuantizedConv", f"{kind} {seed}, values", fields, {"dst": (value, error + 1e-5)})
+    span = max(float(np.ptp(value)), 1e-3)
+    fields["dst_steps"] = steps(rng, span / 300, span / 100)
+    result = stored(value, fields["dst_steps"], error + 1e-5)
+    return row("QuantizedConv", f"{kind} {seed}", fields, {"dst": result}, dst="unorm8")
 
 
 def neuron_of(rng: Random) -> dict[str, Any] | None:
@@ -143,6 +192,8 @@ def depthwise_row(seed: int) -> Row:
         "src_steps": src_steps,
     }
     span = max(float(np.ptp(value)), 1e-3)
+    if chance(rng, 5):
+        return row("QuantizedConv", f"depth-wise {kernel[0]} {seed}, values", fields, {"dst": (value, error + 1e-6)})
     # The smallest steps saturate nearly everything; with the tiniest, numbers need more than 32 bits.
     fields["dst_steps"] = steps(rng, span / 300, span / 100) if chance(rng, 2) else steps(rng, 1e-12, span / 1000)
     result = stored(value, fields["dst_steps"], error)
@@ -206,3 +257,4 @@ def rows() -> Iterator[Row]:
     yield from map(product_row, range(40))
     yield from map(pixel_sum_row, range(40))
     yield from map(map_row, range(30))
+    yield from map(gate_row, range(60))

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -29,6 +30,14 @@ constexpr i64 kRows = 4;            // interleaved
 constexpr i64 kLane = 16;           // bytes of the part of a register within which instructions interleave
 constexpr int kWide = 7;            // results side by side: widths of networks are often multiples of 7
 
+/// Store the first `left` of four values.
+MPSCNN_AVX512_BYTES inline void store_four(__m128 x, float* to, i64 left) {
+  if (left >= 4)
+    _mm_storeu_ps(to, x);
+  else if (left > 0)
+    _mm_mask_storeu_ps(to, static_cast<__mmask8>((1 << left) - 1), x);
+}
+
 // Vectors of 64 and of 32 channels. Sums of a channel have 32 bits, so four registers of sums make one of numbers.
 struct Wide {
   using Mask = __mmask64;
@@ -47,6 +56,17 @@ struct Wide {
   }
   MPSCNN_AVX512_BYTES void add_products(const Wide& numbers, const Wide& weights) {
     v = _mm512_dpbusd_epi32(v, numbers.v, weights.v);
+  }
+  /// Store four bounded values of a channel each to `to`, `kLane` channels apart; those of channels from `left` on are
+  /// left out.
+  MPSCNN_AVX512_BYTES void store_values(const float* factors, const float* shifts, float low, float high, float* to,
+                                        i64 left) const {
+    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_loadu_ps(factors), _mm512_loadu_ps(shifts));
+    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(low)), _mm512_set1_ps(high));
+    store_four(_mm512_castps512_ps128(x), to, left);
+    store_four(_mm512_extractf32x4_ps(x, 1), to + kLane, left - kLane);
+    store_four(_mm512_extractf32x4_ps(x, 2), to + 2 * kLane, left - 2 * kLane);
+    store_four(_mm512_extractf32x4_ps(x, 3), to + 3 * kLane, left - 3 * kLane);
   }
   MPSCNN_AVX512_BYTES Wide scaled(const float* factors, const float* shifts, float most) const {
     const __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_loadu_ps(factors), _mm512_loadu_ps(shifts));
@@ -84,6 +104,13 @@ struct Narrow {
   }
   MPSCNN_AVX512_BYTES void add_products(const Narrow& numbers, const Narrow& weights) {
     v = _mm256_dpbusd_epi32(v, numbers.v, weights.v);
+  }
+  MPSCNN_AVX512_BYTES void store_values(const float* factors, const float* shifts, float low, float high, float* to,
+                                        i64 left) const {
+    __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), _mm256_loadu_ps(factors), _mm256_loadu_ps(shifts));
+    x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(low)), _mm256_set1_ps(high));
+    store_four(_mm256_castps256_ps128(x), to, left);
+    store_four(_mm256_extractf128_ps(x, 1), to + kLane, left - kLane);
   }
   MPSCNN_AVX512_BYTES Narrow scaled(const float* factors, const float* shifts, float most) const {
     const __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), _mm256_loadu_ps(factors), _mm256_loadu_ps(shifts));
@@ -156,11 +183,13 @@ struct PackedFilters {
 struct Scaling {
   std::vector<std::int32_t> starts;
   std::vector<float> factors, shifts;
-  int zero, low, high;
+  int zero, low, high;          ///< of numbers
+  float low_value, high_value;  ///< of values, if these are stored
 
   Scaling(const QuantizedConvProblem& problem, const ByteWeights& bytes, const PackedFilters& filters) {
     const ConvWeights& weights = *problem.weights;
     const Quantization &from = problem.src_steps, &to = problem.dst_steps;
+    const double step = to.scale == 0 ? 1 : double{to.scale};  // of what sums become
     const i64 count = weights.out_channels, padded = (count + 63) / 64 * 64;
     for (std::vector<float>* const each : {&factors, &shifts}) each->resize(static_cast<std::size_t>(padded));
     starts.resize(static_cast<std::size_t>(padded));
@@ -173,16 +202,19 @@ struct Scaling {
           const auto at = static_cast<std::size_t>(first + part * (channels / 4) + lane);
           const auto own = static_cast<std::size_t>(k);
           starts[at] = -from.zero * filters.sums[own];
-          factors[at] = static_cast<float>(double{from.scale} * double{bytes.steps[own]} / double{to.scale});
-          if (!weights.bias.empty()) shifts[at] = static_cast<float>(double{weights.bias[own]} / double{to.scale});
+          factors[at] = static_cast<float>(double{from.scale} * double{bytes.steps[own]} / step);
+          if (!weights.bias.empty()) shifts[at] = static_cast<float>(double{weights.bias[own]} / step);
         }
     }
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    low_value = problem.neuron.type == NeuronType::none ? -kInfinity : 0;
+    high_value = problem.neuron.type == NeuronType::relun ? problem.neuron.b : kInfinity;
     zero = to.zero;
     const auto number = [&](float value) {
       return static_cast<int>(std::clamp(std::nearbyint(value / to.scale) + static_cast<float>(zero), 0.0f, 255.0f));
     };
     low = problem.neuron.type == NeuronType::none ? 0 : zero;
-    high = problem.neuron.type == NeuronType::relun ? number(problem.neuron.b) : 255;
+    high = to.scale != 0 && problem.neuron.type == NeuronType::relun ? number(problem.neuron.b) : 255;
   }
 };
 
@@ -194,8 +226,9 @@ struct RowCall {
   const std::int32_t* starts;
   const float *factors, *shifts;
   const Scaling* scaling;
-  Byte* dst;
-  i64 dst_step;
+  Byte* dst;  ///< numbers, or null
+  float* values;
+  i64 dst_step, left;  ///< channels that are left
   typename Vector::Mask lanes;
 };
 
@@ -226,10 +259,18 @@ MPSCNN_AVX512_BYTES void results(const RowCall<Vector>& call, i64 x) {
         }
       }
     }
+    if (call.values) {
+      for (int i = 0; i < count; ++i)
+        sums[i].store_values(call.factors + part * (kBytes / 4), call.shifts + part * (kBytes / 4),
+                             call.scaling->low_value, call.scaling->high_value,
+                             call.values + (x + i) * call.dst_step + 4 * part, call.left - 4 * part);
+      continue;
+    }
 #pragma GCC unroll 8
     for (int i = 0; i < count; ++i)
       whole[i][part] = sums[i].scaled(call.factors + part * (kBytes / 4), call.shifts + part * (kBytes / 4), kMost);
   }
+  if (call.values) return;
 #pragma GCC unroll 8
   for (int i = 0; i < count; ++i)
     packed(whole[i], call.scaling->zero)
@@ -268,6 +309,7 @@ MPSCNN_AVX512_BYTES void convolve_rows(const QuantizedConvCall& call, const Pack
   const i64 channel = block * 64, left = std::min(kBytes, dst.c - channel), columns = (dst.w - 1) * stride + kernel;
   RowCall<Vector> row;
   row.lanes = static_cast<typename Vector::Mask>(left >= kBytes ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1);
+  row.left = left;
   row.scaling = &scaling, row.dst_step = dst.w_stride;
   row.starts = scaling.starts.data() + channel;
   row.factors = scaling.factors.data() + channel, row.shifts = scaling.shifts.data() + channel;
@@ -288,7 +330,10 @@ MPSCNN_AVX512_BYTES void convolve_rows(const QuantizedConvCall& call, const Pack
       row.groups[static_cast<std::size_t>(group - at / kRows)] = to;
     }
     row.taps = taps + PackedFilters::place(kernel, kBytes, start, 0, 0, 0);
-    row.dst = reinterpret_cast<Byte*>(dst.at(n, y)) + channel;
+    if (dst.format == Format::float32)
+      row.dst = nullptr, row.values = dst.floats(n, y) + channel;
+    else
+      row.dst = reinterpret_cast<Byte*>(dst.at(n, y)) + channel, row.values = nullptr;
     i64 x = 0;
     for (; x + kWide <= dst.w; x += kWide) results<Vector, kernel, stride, kWide>(row, x);
     for (; x + 2 <= dst.w; x += 2) results<Vector, kernel, stride, 2>(row, x);
@@ -324,7 +369,6 @@ const char* quantized_conv_depthwise(const QuantizedConvCall& call) {
   if (weights.in_channels_per_group != 1 || weights.groups != weights.out_channels || weights.groups == 1)
     return "not depth-wise";
   if (!multiplies_bytes()) return "the processor does not multiply bytes";
-  if (problem.dst_steps.scale == 0) return "the result is float32";
   if (w.kernel_h != w.kernel_w || (w.kernel_h != 3 && w.kernel_h != 5)) return "the window is neither 3 x 3 nor 5 x 5";
   if (w.stride_h != w.stride_w || w.stride_h > 2) return "other strides than 1 and 2";
   if (w.dilation_h != 1 || w.dilation_w != 1) return "dilation";

@@ -6,6 +6,7 @@
 
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
+#include "engine/cpu/quantized/byte_vectors.hpp"
 #include "engine/cpu/runtime.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
@@ -80,6 +81,63 @@ struct DenseResult {
   Scratch memory;
 };
 
+#if defined(__x86_64__)
+/// Activate values, in place or as numbers.
+MPSCNN_AVX512 void activate_values(const Activation& f, float* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const auto lanes = static_cast<__mmask16>(count - i >= 16 ? 0xffff : (1 << (count - i)) - 1);
+    store(lanes, values + i, activate(f, load(lanes, values + i)));
+  }
+}
+MPSCNN_AVX512 void activate_to_numbers(const Activation& f, const float* values, std::uint8_t* numbers,
+                                       std::int64_t count, const Quantization& steps) {
+  const __m512 factor = _mm512_set1_ps(1 / steps.scale);
+  const __m512 low = _mm512_set1_ps(static_cast<float>(-steps.zero));
+  const __m512 high = _mm512_set1_ps(kMaxNumber - static_cast<float>(steps.zero));
+  const __m512i zero = _mm512_set1_epi32(steps.zero);
+  for (std::int64_t i = 0; i < count; i += 16) {
+    const auto lanes = static_cast<__mmask16>(count - i >= 16 ? 0xffff : (1 << (count - i)) - 1);
+    __m512 number = _mm512_mul_ps(activate(f, load(lanes, values + i)), factor);
+    number = _mm512_min_ps(_mm512_max_ps(number, low), high);
+    const __m512i whole = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
+    _mm_mask_storeu_epi8(numbers + i, lanes, _mm512_cvtepi32_epi8(whole));
+  }
+}
+#endif
+
+/// Convolve numbers, and activate the values in a pass of their own, which costs less than oneDNN's swish.
+const char* quantized_conv_activated(const QuantizedConvCall& call) {
+#if defined(__x86_64__)
+  const QuantizedConvProblem& problem = call.problem;
+  const Tensor& dst = call.dst;
+  if (!has_avx512()) return "the processor has no AVX-512";
+  if (problem.neuron.type != NeuronType::swish) return "no swish";
+  const Activation activation = *activation_of(problem.neuron);
+  const bool stores_numbers = problem.dst_steps.scale != 0;
+  QuantizedConvProblem sums = problem;
+  sums.neuron = {}, sums.dst_steps = {};
+  Scratch memory;
+  Tensor values = dst;
+  if (stores_numbers) {
+    ScratchTensor made(dst.n, dst.h, dst.w, dst.c);
+    values = made.tensor, memory = std::move(made.memory);
+  }
+  const QuantizedConvCall conv{call.src, values, sums};
+  if (quantized_conv_depthwise(conv) && quantized_conv_primitive(conv))
+    if (const char* const why_not = quantized_conv_materialized(conv)) return why_not;
+  parallel_ranges(dst.size(), threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
+    if (stores_numbers)
+      activate_to_numbers(activation, values.floats() + begin, bytes_of(dst) + begin, end - begin, problem.dst_steps);
+    else
+      activate_values(activation, values.floats() + begin, end - begin);
+  });
+  return nullptr;
+#else
+  static_cast<void>(call);
+  return "not for this processor";
+#endif
+}
+
 /// Convert to values, convolve these and convert the result.
 const char* quantized_conv_floats(const QuantizedConvCall& call) {
   const QuantizedConvProblem& problem = call.problem;
@@ -108,6 +166,7 @@ constexpr Implementation<QuantizedConvCall> kConvolutions[] = {
     {"quantized_depthwise", quantized_conv_depthwise},
     {"quantized_primitive", quantized_conv_primitive},
     {"quantized_materialized", quantized_conv_materialized},
+    {"quantized_activated", quantized_conv_activated},
     {"quantized_floats", quantized_conv_floats},
 };
 const ImplementationNames kConvolutionsNames(kConvolutions);

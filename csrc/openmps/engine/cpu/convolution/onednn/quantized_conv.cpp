@@ -94,6 +94,12 @@ std::shared_ptr<Compiled> make_quantized(const QuantizedConvCall& call, const Qu
                                     std::move(fixed), std::vector<Compiled::Borrowed>(), threads, constants);
 }
 
+/// Return whether oneDNN computes the neuron as a post-op with errors far below a step of the result.
+bool is_post_op(const Neuron& neuron) {
+  return is_exact_on_sums(neuron) || neuron.type == NeuronType::sigmoid || neuron.type == NeuronType::hard_sigmoid ||
+         neuron.type == NeuronType::hard_swish;
+}
+
 }  // namespace
 
 bool is_exact_on_sums(const Neuron& neuron) {
@@ -105,7 +111,7 @@ const char* quantized_conv_primitive(const QuantizedConvCall& call) {
   const QuantizedConvProblem& problem = call.problem;
   const Window& w = problem.window;
   if (!multiplies_bytes()) return "the processor does not multiply bytes";
-  if (!is_exact_on_sums(problem.neuron)) return "the activation is neither ReLU nor ReLU6";
+  if (!is_post_op(problem.neuron)) return "oneDNN's activation is inexact or slow";
   const QuantizedGeometry g = {map_source_axis(call.src.h, call.dst.h, w.start_h, w.stride_h, reach_h(w)),
                                map_source_axis(call.src.w, call.dst.w, w.start_w, w.stride_w, reach_w(w))};
   if (g.h.count <= 0 || g.w.count <= 0) return "no source pixel is used";
@@ -133,6 +139,7 @@ const char* quantized_conv_primitive(const QuantizedConvCall& call) {
                                  w.dilation_h,
                                  w.dilation_w,
                                  static_cast<std::int64_t>(problem.neuron.type),
+                                 key_bits(problem.neuron.a),
                                  key_bits(problem.neuron.b),
                                  key_bits(problem.src_steps.scale),
                                  problem.src_steps.zero,
