@@ -158,8 +158,13 @@ def quantized() -> Iterator[tuple[str, Array]]:
     weight = (rng.integers(-9, 10, (4, 16, 1, 1)) / 64).astype(np.float32)
     few = stored(graph.add("Convolution", x, weight=weight), 1 / 16, 128)
     graph.output(stored(graph.add("ReduceRowMean", graph.add("ReduceColumnMean", few)), 1 / 16, 128), "few")
-    y, means = mpscnn.Network(graph)(values)
+    weight = (rng.integers(-9, 10, (16, 16, 1, 1)) / 64).astype(np.float32)
+    sums = graph.add("Convolution", x, weight=weight)
+    swish = graph.add("Multiply", sums, graph.add("NeuronSigmoid", sums))
+    graph.output(stored(swish, 1 / 16, 10), "swish")
+    y, means, gated = mpscnn.Network(graph)(values)
     yield "products", np.rint(np.asarray(y) * 64 + 128).astype(np.uint8)
+    yield "swish", np.rint(np.asarray(gated) * 16 + 10).astype(np.uint8)
     yield "means", np.rint(np.asarray(means) * 16 + 128).astype(np.uint8)
 
 
