@@ -442,3 +442,29 @@ def test_arguments() -> None:
         torch_module.read(module, input_shapes=[(1, 2.5)])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"program \(ReLU\) is not a torch.export.ExportedProgram"):
         torch_export.read(module)  # type: ignore[arg-type]
+
+
+def test_hooks_that_a_trace_registers_are_removed():
+    class Recorded(nn.Module):
+        """Registers a hook in its first call, as models of transformers do that return hidden states."""
+
+        def __init__(self):
+            super().__init__()
+            self.linear, self.seen, self.is_hooked = nn.Linear(3, 4), [], False
+
+        def forward(self, x):
+            self.seen.clear()
+            if not self.is_hooked:
+                self.linear.register_forward_hook(lambda part, given, result: self.seen.append(result))
+                self.is_hooked = True
+            return self.linear(x), sum(self.seen)
+
+    module = Recorded().eval()
+    kept = module.seen
+    net = mpscnn.load(module, input_shapes=(1, 3))
+    assert not module.linear._forward_hooks
+    assert module.seen is kept == []
+    x = torch.rand(2, 3)
+    for ours, theirs in zip(net(x), module(x), strict=True):
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-6)
+    assert len(module.linear._forward_hooks) == 1

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,9 +169,10 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
     """Set eval mode inside of the block, and restore the attributes of each submodule, its mode among them.
 
     A module that keeps extents or tensors between calls, as YOLO's detectors do, would keep those of the trace, which
-    are symbols.
+    are symbols. One that registers hooks in its first call, as those of transformers do, would register them twice.
     """
     before = [(part, dict(vars(part))) for part in module.modules()]
+    contents = [(value, value.copy()) for _, attributes in before for value in attributes.values() if _is_plain(value)]
     for part, _ in before:
         part.training = False
     try:
@@ -179,6 +181,20 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
+        for value, content in contents:
+            if _parts(value) != _parts(content):
+                value.clear()
+                value.extend(content) if isinstance(value, list) else value.update(content)
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return what tells whether a container has the same objects in the same order."""
+    return [(key, id(value[key])) for key in value] if isinstance(value, dict) else list(map(id, value))
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether the value is a container of Python's own, such as the hooks of a module."""
+    return type(value) in (dict, collections.OrderedDict, list, set)
 
 
 @contextlib.contextmanager
