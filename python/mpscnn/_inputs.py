@@ -41,7 +41,7 @@ def converted(array: Any, spec: Input) -> Any:
     Raise TypeError for an array of another type, ValueError for a number that float32 does not hold.
     """
     if not hasattr(array, "dtype"):
-        array = _as_array(array)
+        array = as_array(array)
     name = dtype_name(array)
     if spec.dtype == "bfloat16":
         return _floats(array) if name == "bfloat16" else array
@@ -80,7 +80,7 @@ def as_floats(array: Any, spec: Input) -> NDArray[Any]:
     return found
 
 
-def _as_array(array: Any) -> Any:
+def as_array(array: Any) -> Any:
     """Return a buffer or a DLPack array as a NumPy array, other objects as they are."""
     try:
         return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(memoryview(array))

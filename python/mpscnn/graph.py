@@ -198,6 +198,7 @@ class Graph(_checks.Made):
         self.nodes: list[Node] = []
         self._names: set[str] = set()
         self._shapes: dict[str, tuple[int, int, int, int]] = {}  # (N, H, W, C) of inputs, if the source has them
+        self._read: Any = None  # an importer's function for other sizes, not of copies: their nodes may be others
 
     # ---- building
 

@@ -171,7 +171,9 @@ def layer_table(model: Graph | Network, input_shapes: InputShapes = None) -> Lay
         `model` is neither a Graph nor a Network.
     """
     network = network_of(model)
-    shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
+    images = image_shapes(network, input_shapes)
+    network = network._that_takes(images)
+    shapes = dict(zip(_value_names(network), network._core.shapes(images), strict=True))
     table = LayerTable()
     for node in network.graph.nodes:
         sources = tuple(shapes[name] for name in node.sources)
@@ -225,13 +227,13 @@ def image_shapes(network: Network, input_shapes: InputShapes = None) -> list[Sha
     return [
         network._loaded_shapes[name]
         if name not in input_shapes and name in network._loaded_shapes
-        else image_shape(spec, input_shapes.get(name))
+        else image_shape(spec, input_shapes.get(name), is_checked=network._others is None)
         for name, spec in inputs.items()
     ]
 
 
-def image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
-    """Return (N, H, W, C) of one input; None is a batch of 1."""
+def image_shape(spec: Input, shape: Sequence[int] | None, *, is_checked: bool = True) -> Shape:
+    """Return (N, H, W, C) of one input; None is a batch of 1. `is_checked`: the input's condition on sizes."""
     extents: dict[str, int | None] = {"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}
     if shape is None:
         free = [
@@ -246,7 +248,8 @@ def image_shape(spec: Input, shape: Sequence[int] | None) -> Shape:
         extents.update(dict.fromkeys("HWC", 1))
         extents.update(zip(layout, shape, strict=True))
     n, h, w, c = (int(extents[letter] or 1) for letter in "NHWC")
-    _inputs.check_sizes(spec, {"H": h, "W": w})
+    if is_checked:
+        _inputs.check_sizes(spec, {"N": n, "H": h, "W": w})
     return n, h, w, c
 
 
@@ -272,7 +275,9 @@ def loaded_shapes(network: Network) -> dict[str, tuple[int, ...]]:
 
 def output_shapes(network: Network, input_shapes: InputShapes = None) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays that the network returns for inputs of these shapes."""
-    shapes = dict(zip(_value_names(network), network._core.shapes(image_shapes(network, input_shapes)), strict=True))
+    images = image_shapes(network, input_shapes)
+    network = network._that_takes(images)
+    shapes = dict(zip(_value_names(network), network._core.shapes(images), strict=True))
     found = {}
     for name, output in network.outputs.items():
         image = shapes[output.source]
@@ -539,6 +544,7 @@ def memory_plan(model: Graph | Network, input_shapes: InputShapes = None) -> Mem
     """Return the plan of a network's images for inputs of these shapes; see `layer_table` for the parameters."""
     network = network_of(model)
     shapes = image_shapes(network, input_shapes)
+    network = network._that_takes(shapes)
     batch = shapes[0][0]
     rows, steps = network._core.images(shapes), network._core.steps(shapes)
     written: dict[int, tuple[int, str]] = {}

@@ -103,7 +103,7 @@ def load(
         graph, written = file_format.read(model, mapped=_checks.boolean(mapped, "mapped"))
         optimize = False  # passes ran before it was saved
     else:
-        graph = read(
+        graph = _read(
             model,
             input_shapes=input_shapes,
             architecture=architecture,
@@ -132,6 +132,8 @@ def load(
         what = f'"{model}"' if isinstance(model, (str, os.PathLike)) else type(model).__name__
         raise UnsupportedOperatorError(what, [(node.kernel, node.origin or node.name, str(error))]) from error
     network._loaded_shapes |= _loaded_shapes(network, input_shapes, example_inputs)
+    if graph._read is not None and not isinstance(model, Graph):
+        network._read_again(graph._read, mean=mean, std=std, optimize=optimize)
     return network
 
 
@@ -165,6 +167,30 @@ def read(
     ------
     docs/pytorch.md, docs/onnx.md, docs/file_format.md.
     """
+    graph = _read(
+        model,
+        input_shapes=input_shapes,
+        architecture=architecture,
+        layers=layers,
+        example_inputs=example_inputs,
+        options=options,
+        mapped=mapped,
+    )
+    graph._read = None  # it may be changed and copied
+    return graph
+
+
+def _read(
+    model: Any,
+    *,
+    input_shapes: Shapes,
+    architecture: str | None,
+    layers: Any,
+    example_inputs: Any,
+    options: Mapping[str, Any] | None,
+    mapped: bool,
+) -> Graph:
+    """Return the graph, with a function that reads it for other sizes if there is one."""
     _check(input_shapes, architecture, layers, example_inputs, options)
     _checks.boolean(mapped, "mapped")
     if isinstance(model, Graph):
@@ -206,7 +232,10 @@ def read(
             if option != "free_size":
                 raise TypeError(f"{option} is no option of modules: they have free_size.")
             free_size = _checks.boolean(value, option)
-        return torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs, free_size=free_size)
+        graph = torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs, free_size=free_size)
+        if free_size is not False:
+            _let_read_again(graph, model, input_shapes, example_inputs)
+        return graph
     if kind == "mpscnn":
         from . import file_format
 
@@ -234,6 +263,14 @@ def read(
     from .importing import architectures
 
     return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
+
+
+def _let_read_again(graph: Graph, model: Any, input_shapes: Any, example_inputs: Any) -> None:
+    """Give a graph for some sizes only a function that reads the module for others."""
+    from .importing import torch_again
+
+    if any(map(torch_again.is_limited, graph.inputs.values())):
+        graph._read = torch_again.reader(graph, model, input_shapes, example_inputs)
 
 
 def _onnx_values(options: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:

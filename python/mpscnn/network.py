@@ -6,17 +6,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _checks, _core, _inputs, passes
 from ._awaiting import Turns
+from ._other_sizes import OtherSizes, UnreadableError, takes
 from .device import Device
 from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node, Output, check_layout
 from .image import Image
-from .kernels import KERNELS
+from .kernels import KERNELS, Kernel
 
 if TYPE_CHECKING:
     from .device import CommandBuffer
@@ -25,18 +26,26 @@ if TYPE_CHECKING:
     from .stream import Stream
 
 
+# Layouts of inputs and of outputs, and shapes of outputs that are flattened.
+_Boundary: TypeAlias = "tuple[list[str], list[str], list[list[int] | None]]"
+# Kernels by the name of their node.
+_Kernels: TypeAlias = "dict[str, tuple[Node, Kernel]]"
+
+
 class Network(_checks.Made):
     """A graph of kernels, ready to run.
 
     Kernels are made once, with batch normalization and activations folded into the kernels before them. Each call
     encodes the whole graph on one command buffer, with temporary images between the kernels. Several threads may call a
     network at once; the GIL is released while it runs. Batches may have any number of images, and images any height and
-    width that the kernels accept; plans for the most recent shapes are cached.
+    width that the kernels accept; plans for the most recent shapes are cached. If `load` has made it of a module, the
+    module is read again for sizes that the graph does not take: see docs/pytorch.md.
 
     ``copy.copy(net)`` shares the kernels and has its own layouts. ``copy.deepcopy(net)`` and pickles, as made by
     multiprocessing, contain the graph of the kernels, the current values of its arrays, including those of mapped
-    files, the options and the layouts. Results are equal bit by bit. Data sources must be picklable. The copy is on the
-    default device, on any platform, unless it has num_threads; copying a network on another device raises ValueError.
+    files, the options and the layouts, but no source model: it takes no sizes that the graph does not. Results are
+    equal bit by bit. Data sources must be picklable. The copy is on the default device, on any platform, unless it has
+    num_threads; copying a network on another device raises ValueError.
 
     Parameters
     ----------
@@ -87,6 +96,8 @@ class Network(_checks.Made):
     (2, 8, 4, 6)
     """
 
+    _lent: _Kernels | None = None  # of the network for another size
+
     def __init__(
         self,
         graph: Graph,
@@ -121,7 +132,8 @@ class Network(_checks.Made):
         self.graph = passes.optimize(graph) if optimize else passes.remove_dead(graph)
         self._inputs = dict(self.graph.inputs)
         self._has_types = any(spec.dtype for spec in self._inputs.values())
-        self._has_conditions = any(spec.sizes for spec in self._inputs.values())
+        self._others: OtherSizes | None = None
+        self._is_free = not any(spec.sizes for spec in self._inputs.values())
         self._outputs = dict(self.graph.outputs)
         # Shapes of images from the source or from load(); not of arrays, because layouts may change.
         self._loaded_shapes: dict[str, Shape] = {name: shapes[name] for name in self._inputs if name in shapes}
@@ -133,9 +145,13 @@ class Network(_checks.Made):
         """Make the kernels and the core's network."""
         numbers = {name: number for number, name in enumerate(self._inputs)}
         nodes = []
+        self._kernels: _Kernels = {}
         for node in self.graph.nodes:
             sources = [numbers[source] for source in node.sources]
-            nodes.append((node.name, self._kernel(node, device), sources, node.result_dtype))
+            kernel = _shared(node, self._lent) or self._kernel(node, device)
+            if isinstance(kernel, Kernel):
+                self._kernels[node.name] = node, kernel
+            nodes.append((node.name, kernel, sources, node.result_dtype))
             numbers[node.name] = len(numbers)
         self._core = _core._Network(
             [(spec.name, spec.height, spec.width, spec.channels, spec.fixed_by) for spec in self._inputs.values()],
@@ -169,8 +185,91 @@ class Network(_checks.Made):
             named.node = node  # for load(), which raises errors of another family
             raise named from error
 
+    def _read_again(self, read: Any, *, mean: Any = None, std: Any = None, optimize: bool = True) -> None:
+        """Let `read` make graphs for other sizes: a function of the height and width of each input, by name."""
+        inputs, outputs, lent = self.graph.inputs, list(self.graph.outputs), self._kernels
+        options: Any = {**self._options, "mean": mean, "std": std, "optimize": optimize, "device": self.device}
+
+        def make(graph: Graph) -> Network:
+            if any(spec.layout != inputs[name].layout for name, spec in graph.inputs.items()):
+                raise ValueError("the axes of its inputs are others than for the first size.")
+            if list(graph.outputs) != outputs:
+                raise ValueError(f"its outputs ({', '.join(graph.outputs)}) are not {', '.join(outputs)}.")
+            other = Network.__new__(Network)
+            other._lent = lent  # weights are stored once
+            other.__init__(graph, **options)  # type: ignore[misc]
+            return other
+
+        self._others, self._is_free = OtherSizes(read, make), False
+
+    def _that_takes(self, images: Sequence[Sequence[int]]) -> Network:
+        """Return the network for images of these shapes (N, H, W, C): itself, or one that is made for their size."""
+        specs = self._inputs.values()
+        if all(map(takes, specs, images)):
+            return self
+        has_channels = all(spec.channels in (None, shape[3]) for spec, shape in zip(specs, images, strict=True))
+        if self._others is None or not has_channels or any(min(shape) < 1 for shape in images):
+            for spec, shape in zip(specs, images, strict=True):
+                _inputs.check_sizes(spec, dict(zip("NHWC", shape, strict=True)))
+            return self  # the core says what it takes
+        try:
+            return self._others.network(list(self._inputs), images)
+        except UnreadableError as error:
+            raise ValueError(f"{self._refusal(images)} The model cannot be read for this size: {error}") from None
+
+    def _refusal(self, images: Sequence[Sequence[int]]) -> str:
+        """Return why the graph does not take images of these shapes."""
+        try:
+            for spec, shape in zip(self._inputs.values(), images, strict=True):
+                _inputs.check_sizes(spec, dict(zip("NHWC", shape, strict=True)))
+            self._core.shapes([tuple(shape) for shape in images])
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _for_arrays(self, arrays: Sequence[Any]) -> Network:
+        """Return the network for these arrays, as `_that_takes`, or itself if they are no arrays of its inputs."""
+        if self._is_free:
+            return self
+        shapes = []
+        for array, spec in zip(arrays, self._inputs.values(), strict=True):
+            found = array if hasattr(array, "shape") else _inputs.as_array(array)
+            shape = tuple(getattr(found, "shape", ()))
+            if len(shape) != len(spec.layout):
+                return self
+            extents = dict(zip(spec.layout, shape, strict=True))
+            shapes.append([int(extents.get(letter, 1)) for letter in "NHWC"])
+        return self._that_takes(shapes)
+
+    def _boundary_of(self, other: Network) -> _Boundary:
+        """Return the layouts and shapes of arrays for another size's network; `input_layout` and the like are ours."""
+        if other is self:
+            return self._boundary
+        layouts = []
+        for name, output in self._outputs.items():
+            before, after = self.graph.outputs[name], other.graph.outputs[name]
+            if output.layout == before.layout:
+                layouts.append(after.layout)
+            elif after.shape is not None or len(after.layout) != len(before.layout):
+                raise ValueError(
+                    f'output_layout: output "{name}" is flattened for this size, {after.shape}: its order is fixed.'
+                )
+            else:
+                layouts.append(output.layout.translate(str.maketrans(before.layout, after.layout)))
+        return self._boundary[0], layouts, other._boundary[2]
+
+    def _check_images_of(self, other: Network) -> None:
+        """Raise ValueError unless the result images of another size's network have the axes of ours."""
+        for name, output in self.graph.outputs.items():
+            found = other.graph.outputs[name]
+            if found.layout != output.layout or (found.shape is None) != (output.shape is None):
+                raise ValueError(
+                    f'output "{name}": its image has the axes {found.layout} for this size, not {output.layout}: call'
+                    " the network with arrays, or load the model for this size."
+                )
+
     def _set_boundary(self) -> None:
-        self._boundary: tuple[list[str], list[str], list[list[int] | None]] = (
+        self._boundary: _Boundary = (
             [spec.layout for spec in self._inputs.values()],
             [output.layout for output in self._outputs.values()],
             [None if output.shape is None else list(output.shape) for output in self._outputs.values()],
@@ -190,12 +289,14 @@ class Network(_checks.Made):
                 f"device ({self.device!r}) is not the default device, on which a pickle is read back: make the network"
                 " without device=."
             )
-        state = {name: value for name, value in vars(self).items() if name not in ("_core", "_turns")}
+        left_out = ("_core", "_turns", "_kernels", "_others")
+        state = {name: value for name, value in vars(self).items() if name not in left_out}
         return {**state, "whole": _Whole(self.graph._watch())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         del state["whole"]
-        vars(self).update(state)
+        vars(self).update(state, _others=None)
+        self._is_free = not any(spec.sizes for spec in self._inputs.values())
         self._make_kernels(Device())
 
     # ---- properties
@@ -368,8 +469,9 @@ class Network(_checks.Made):
             The device failed.
         """
         given = self._arrays(arrays, named)
+        net = self._for_arrays(given)
         try:
-            results = self._core.call(given, self._outs(out), *self._boundary)
+            results = net._core.call(given, self._outs(out), *self._boundary_of(net))
         except ValueError as error:
             raise self._with_layout_that_fits(error, given) from None
         return results[0] if len(results) == 1 else tuple(results)
@@ -397,6 +499,10 @@ class Network(_checks.Made):
             As in ``net(x)``, when awaited.
         """
         given, outs = self._arrays(arrays, named), self._outs(out)
+        if self._others is not None:
+            import asyncio
+
+            await asyncio.to_thread(self._for_arrays, given)  # may read the model, for seconds
         call = await self._turns.call(lambda completed: self._submit_arrays(given, outs, completed))
         results = call.wait()
         return results[0] if len(results) == 1 else tuple(results)
@@ -462,12 +568,15 @@ class Network(_checks.Made):
         """
         for name, image in zip(self._inputs, images, strict=False):
             _check_image(image, name)
-            _inputs.check_sizes(self._inputs[name], dict(zip("NHWC", image.shape, strict=True)))
+        is_whole = len(images) == len(self._inputs)
+        net = self._that_takes([image.shape for image in images]) if is_whole else self
         outs = self._outs(out, "image")
         for i, given in enumerate(outs):
             if given is not None:
                 _check_image(given, "out" if given is out else f"out[{i}]")
-        results = self._core.encode(command_buffer, images, outs)
+        if net is not self:
+            self._check_images_of(net)
+        results = net._core.encode(command_buffer, images, outs)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _submit(self, item: Any) -> Any:
@@ -481,8 +590,9 @@ class Network(_checks.Made):
         return self._submit_arrays(arrays)
 
     def _submit_arrays(self, arrays: list[Any], outs: list[Any] | None = None, completed: Any = None) -> Any:
+        net = self._for_arrays(arrays)
         try:
-            return self._core.submit(arrays, outs, *self._boundary, completed)
+            return net._core.submit(arrays, outs, *self._boundary_of(net), completed)
         except ValueError as error:
             raise self._with_layout_that_fits(error, arrays) from None
 
@@ -514,9 +624,6 @@ class Network(_checks.Made):
 
     def _arrays(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         given = self._in_order(arrays, named)
-        if self._has_conditions:
-            for one, spec in zip(given, self._inputs.values(), strict=True):
-                _inputs.check_sizes(spec, dict(zip(spec.layout, getattr(one, "shape", ()), strict=False)))
         if not self._has_types:
             return given
         specs = self._inputs.values()
@@ -603,6 +710,25 @@ class Network(_checks.Made):
         from .file_format import save
 
         save(self, path)
+
+
+def _shared(node: Node, lent: _Kernels | None) -> Kernel | None:
+    """Return another network's kernel that is equal to a node with weights."""
+    other, kernel = (lent or {}).get(node.name, (None, None))
+    if other is None or other.kernel != node.kernel or other.arguments.keys() != node.arguments.keys():
+        return None
+    pairs = [(value, other.arguments[name]) for name, value in node.arguments.items()]
+    if not any(isinstance(value, np.ndarray) for value, _ in pairs) or not all(_equal(*pair) for pair in pairs):
+        return None
+    return kernel
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return False
+    return type(one) is type(other) and isinstance(one, (str, int, float, tuple, type(None))) and one == other
 
 
 class _Whole:

@@ -77,7 +77,11 @@ _FAILED = Missing("an operator in front of it has no kernel")
 
 
 def read(
-    program: torch.export.ExportedProgram, *, name: str = "the exported program", name_dependence: bool = False
+    program: torch.export.ExportedProgram,
+    *,
+    name: str = "the exported program",
+    name_dependence: bool = False,
+    attempt: int | None = None,
 ) -> Graph:
     """Read the program as a Graph.
 
@@ -93,6 +97,8 @@ def read(
     name_dependence : bool
         If the program has static heights and widths, and a node is known that would also fix dynamic ones, the graph
         says that this node fixes them, not that the trace does.
+    attempt : int, optional
+        Place in `LAYOUTS` of the inputs' layouts. Default: those for which sizes are free, or with fewer functions.
 
     Raises
     ------
@@ -106,10 +112,10 @@ def read(
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(f"program ({type(program).__name__}) is not a torch.export.ExportedProgram.")
     with quiet():
-        return _read(program, name, name_dependence)
+        return _read(program, name, name_dependence, attempt)
 
 
-def _read(program: torch.export.ExportedProgram, name: str, name_dependence: bool) -> Graph:
+def _read(program: torch.export.ExportedProgram, name: str, name_dependence: bool, attempt: int | None = None) -> Graph:
     torch_checks.check(program, name)
     if _needs_functional_form(program.graph):
         try:
@@ -118,9 +124,9 @@ def _read(program: torch.export.ExportedProgram, name: str, name_dependence: boo
             raise InvalidModelError(f"{name}: PyTorch cannot run it: {first_line(error)}") from error
     first: UnsupportedOperatorError | None = None
     graphs: list[Graph] = []
-    for attempt in range(max(map(len, LAYOUTS.values()))):
-        reader = _Reader(program, name, attempt)
-        if attempt and not reader.has_another_layout:
+    for place in range(max(map(len, LAYOUTS.values()))) if attempt is None else (attempt,):
+        reader = _Reader(program, name, place)
+        if place and not reader.has_another_layout:
             break
         try:
             graphs.append(reader.graph())

@@ -35,6 +35,7 @@ def read(
     input_shapes: Shapes | None = None,
     free_size: bool | None = None,
     name: str | None = None,
+    attempt: int | None = None,
 ) -> Graph:
     """Read the module in eval mode as a Graph.
 
@@ -57,6 +58,8 @@ def read(
         sizes without a limit of time. None: with the limit.
     name : str, optional
         Name in errors; default: its class.
+    attempt : int, optional
+        See `torch_export.read`; with `free_size` False.
 
     Raises
     ------
@@ -83,7 +86,7 @@ def read(
         clock = time_limit.thread_clock()
         began = clock()
         with _in_eval_mode(module):  # each trace begins with the module's own state
-            graph, refused = _static(module, args, kwargs, name, several)
+            graph, refused = _static(module, args, kwargs, name, several, attempt)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
             if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):
@@ -125,6 +128,7 @@ def _static(
     kwargs: dict[str, Any],
     name: str,
     several: tuple[tuple[Any, ...], dict[str, Any]] | None,
+    attempt: int | None,
 ) -> tuple[Graph | None, UnsupportedOperatorError | None]:
     """Return the graph for the heights and widths of the example, or the reason why there is none.
 
@@ -140,7 +144,7 @@ def _static(
     if program is None:
         program = _export(module, *_fresh(args, kwargs), name)
     try:
-        return torch_export.read(program, name=name, name_dependence=True), None
+        return torch_export.read(program, name=name, name_dependence=True, attempt=attempt), None
     except UnsupportedOperatorError as error:
         return None, error
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks for heights and widths that a graph does not take: its source model is read again for each of them."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from . import _inputs
+from .errors import ImportError as ModelError
+from .graph import Graph, Input
+
+if TYPE_CHECKING:
+    from .network import Network
+
+# Sizes whose networks are kept, the last used ones.
+MAXIMUM_KEPT = 16
+
+Extents: TypeAlias = "tuple[int, int]"  # height and width
+Read: TypeAlias = "Callable[[Mapping[str, Extents], int | None], Graph]"
+
+
+class UnreadableError(ValueError):
+    """The source model cannot be read for this size."""
+
+
+def takes(spec: Input, image: Sequence[int]) -> bool:
+    """Return whether an input takes an image of this shape (N, H, W, C), but for its channels."""
+    if spec.height not in (None, image[1]) or spec.width not in (None, image[2]):
+        return False
+    try:
+        _inputs.check_sizes(spec, dict(zip("NHWC", image, strict=True)))
+    except ValueError:
+        return False
+    return True
+
+
+class OtherSizes:
+    """Networks for other sizes, made when they are first called for. All copies of a network share them.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the graph for the height and width of each input, by name, and for a number of images (None: that of the
+        first import).
+    make : callable
+        Returns a network of such a graph.
+    """
+
+    def __init__(self, read: Read, make: Callable[[Graph], Network]) -> None:
+        self._read, self._make = read, make
+        self._lock = threading.Lock()
+        self._found: collections.OrderedDict[tuple[tuple[Extents, ...], int | None], Network | str]
+        self._found = collections.OrderedDict()
+
+    def network(self, names: Sequence[str], images: Sequence[Sequence[int]]) -> Network:
+        """Return the network for images (N, H, W, C), one for each input.
+
+        UnreadableError if the model cannot be read for them. A network for the size may still not take the number of
+        images, by a condition on it: then there is another.
+        """
+        sizes = tuple((image[1], image[2]) for image in images)
+        with self._lock:  # also while a model is read: PyTorch's tracer serves one thread
+            for batch in (None, images[0][0]):
+                found = self._made(names, sizes, batch)
+                if not isinstance(found, str) and all(map(takes, found._inputs.values(), images)):
+                    return found
+        if isinstance(found, str):
+            raise UnreadableError(found)
+        raise UnreadableError("it has conditions that do not hold for it.")
+
+    def _made(self, names: Sequence[str], sizes: tuple[Extents, ...], batch: int | None) -> Network | str:
+        key = sizes, batch
+        found = self._found.get(key)
+        if found is None:
+            try:
+                found = self._make(self._read(dict(zip(names, sizes, strict=True)), batch))
+            except (ModelError, ValueError) as error:
+                found = str(error)
+            self._found[key] = found
+            if len(self._found) > MAXIMUM_KEPT:
+                self._found.popitem(last=False)
+        self._found.move_to_end(key)
+        return found
