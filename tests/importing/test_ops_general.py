@@ -38,6 +38,10 @@ PRODUCTS = {
     "shared_left": ((13, 29), (5, 29, 11)),
     "shared_right": ((4, 2, 13, 29), (2, 29, 11)),
     "one_value": ((1, 1), (1, 1)),
+    # more than an image has columns or channels
+    "rows_in_parts": ((17000, 3), (3, 5)),
+    "sums_in_parts": ((2, 3, 17000), (17000, 4)),
+    "columns_in_parts": ((3, 4), (2, 4, 17000)),
 }
 
 # (shape, order), without the batch.
@@ -53,6 +57,7 @@ PERMUTATIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "six_axes": ((3, 2, 5, 2, 3, 7), (4, 1, 5, 0, 3, 2)),
     "odd": ((5, 7, 3), (2, 0, 1)),
 }
+PERMUTATIONS["rows_in_parts"] = ((2, 17000, 3), (1, 0, 2))
 PERMUTATIONS |= {f"of_four_{order}": ((4, 6, 5, 8), order) for order in itertools.permutations(range(4))}
 PERMUTATIONS |= {f"of_three_{order}": ((8, 3, 4), order) for order in itertools.permutations(range(3))}
 
@@ -70,13 +75,14 @@ def run(compute: Any, *arrays: NDArray[Any]) -> NDArray[Any]:
     builder = Builder()
     sources, images = [], []
     for i, array in enumerate(arrays):
-        image = general.storage_of(array.shape[1:])
+        image = general.storage_of(general.with_short_end(array.shape[1:]))
         x = builder.input(f"x{i}", image, "NHWC")
         builder.fix_unless_constant(x)
         sources.append(general.reshape(x, array.shape[1:]))
         images.append(array.reshape(len(array), *image))
     y: Tensor = compute(builder, *sources)
-    builder.output("y", replace(general.store(builder, y), axes="NHWC", flat=None))
+    stored = general.store(builder, y, general.storage_of(general.with_short_end(y.shape)))
+    builder.output("y", replace(stored, axes="NHWC", flat=None))
     return np.asarray(mpscnn.Network(builder.graph)(*images)).reshape(BATCH, *y.shape)
 
 

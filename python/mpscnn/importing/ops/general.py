@@ -20,6 +20,7 @@ from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
 
 TABLE_LIMIT = 1 << 26  # max values of a constant
+MAXIMUM_MORE = 16  # times as many equal parts of a factor or an image as are needed at least
 
 SOURCE = """
 #include <metal_stdlib>
@@ -199,6 +200,11 @@ def storage_of(shape: Sequence[int]) -> tuple[int, int, int]:
         most = EXTENT_LIMIT // max(height, 1)
         parts = next((n for n in range(2, most + 1) if width % n == 0 and width // n <= EXTENT_LIMIT), 1)
         height, width = height * parts, width // parts
+    if max(height, width) > EXTENT_LIMIT:
+        rows = height * width
+        first = -(-rows // EXTENT_LIMIT)
+        found = next((n for n in range(first, min(MAXIMUM_MORE * first, EXTENT_LIMIT) + 1) if rows % n == 0), 0)
+        height, width = (found, rows // found) if found else (height, width)
     return height, width, channels
 
 
@@ -363,6 +369,10 @@ def matmul(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
         raise UnmappedError(f"a product of {a.shape} and {b.shape}") from None
+    limits = ((a.shape[-2], EXTENT_LIMIT), (a.shape[-1], CHANNEL_LIMIT), (b.shape[-1], CHANNEL_LIMIT))
+    counts = [_parts(extent, limit) for extent, limit in limits]
+    if max(counts) > 1:
+        return _product_of_parts(builder, a, b, lead, *counts)
     a, b = (
         store(builder, x, image_of(x.shape))
         if x.shape[:-2] == lead
@@ -372,6 +382,38 @@ def matmul(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
     shape = (*lead, a.shape[-2], b.shape[-1])
     y = _call(builder, "multiply_matrices", image_of(shape), a, b, grid=_matrix_grid)
     return _with_axes(y, shape)
+
+
+def _parts(extent: int, limit: int) -> int:
+    """Return the min number of equal parts that are no longer than the limit; 1 if there are none."""
+    first = -(-extent // limit)
+    return next((n for n in range(first, min(MAXIMUM_MORE * first, extent) + 1) if extent % n == 0), 1)
+
+
+def _product_of_parts(
+    builder: Builder, a: Tensor, b: Tensor, lead: Sequence[int], rows: int, sums: int, columns: int
+) -> Tensor:
+    """Return a product of matrices that are taken apart: into `rows` and `columns`, and into `sums` that are added."""
+    m, k, n = a.shape[-2] // rows, a.shape[-1] // sums, b.shape[-1] // columns
+
+    def taken_apart(x: Tensor, parts: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> Tensor:
+        own = (1,) * (len(lead) + 2 - len(x.shape)) + x.shape
+        before = [0 if extent == 1 else stride for extent, stride in zip(own, strides_of(own), strict=True)][:-2]
+        shape = (*lead, *parts, *shape)
+        return strided(builder, x, shape, [*before, *strides], image_of(shape))
+
+    parts = (sums, rows, columns)
+    a = taken_apart(a, parts, (k, m * k * sums, 0, k * sums, 1), (m, k))
+    b = taken_apart(b, parts, (k * n * columns, 0, n, n * columns, 1), (k, n))
+    y = matmul(builder, a, b)
+    found = [reshape(part(builder, y, len(lead), range(i, i + 1)), (*lead, rows, columns, m, n)) for i in range(sums)]
+    total = found[0]
+    for one in found[1:]:
+        total = builder.add("Add", total, one)
+    if columns > 1:
+        first = len(lead)
+        total = permute(builder, total, [*range(first), first, first + 2, first + 1, first + 3])
+    return reshape(total, (*lead, rows * m, columns * n))
 
 
 def einsum(builder: Builder, a: tuple[str, Tensor], b: tuple[str, Tensor], result: str) -> Tensor:
