@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -100,6 +101,41 @@ def orders(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     )
 
 
+def chosen(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    tokens = x.flatten(2)
+    index = torch.tensor([[2, 0, 3, 3], [1, 1, 0, 2]])
+    several = torch.arange(2 * 6 * 8).view(1, 2, 6, 8) * 7 % 4
+    values, places = x[:, :3].median(1)
+    return (
+        values,
+        places.to(x.dtype),
+        x.median(3, keepdim=True)[0],
+        tokens.kthvalue(5)[0],
+        x.kthvalue(2, 2, keepdim=True)[1].to(x.dtype),
+        *x.aminmax(dim=2),
+        torch.gather(x, 1, several.expand(len(x), 2, 6, 8)),
+        torch.gather(tokens, 2, index[:, None].expand(2, 3, 4)[:1].expand(len(x), 3, 4)),
+        torch.take_along_dim(x, index[:1, :, None, None], 1),
+        torch.take_along_dim(x, several[:, :1, :3], 2),
+        torch.take_along_dim(x, x.argmax(1, keepdim=True), 1),
+    )
+
+
+def distances(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    tokens = x.flatten(2).transpose(1, 2)
+    places = constant(5, 4).to(x)
+    return (
+        F.cosine_similarity(x, x.flip(2)),
+        F.cosine_similarity(x, x.mean((2, 3), keepdim=True), 1),
+        F.cosine_similarity(x, constant(4, 1, 1).to(x)),
+        F.cosine_similarity(tokens.unsqueeze(2), places[None, None], dim=-1),
+        F.cosine_similarity(tokens * 0, tokens, dim=2),
+        torch.cdist(tokens, tokens[:, :7]),
+        torch.cdist(tokens, tokens.flip(1) * 2, p=1.0),
+        torch.cdist(tokens, places.expand(len(x), 5, 4), p=math.inf),
+    )
+
+
 def sampled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     rows, columns = torch.linspace(-1, 1, 5, dtype=x.dtype), torch.linspace(-0.9, 1.1, 7, dtype=x.dtype)
     same = torch.stack(torch.meshgrid(rows, columns, indexing="ij"), -1).expand(len(x), 5, 7, 2)
@@ -166,7 +202,7 @@ def einsums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 GROUPS: list[Callable[[torch.Tensor], Any]] = [
-    *(unary, comparisons, choices, arithmetic, orders, sampled, resized, replaced, patches, einsums),
+    *(unary, comparisons, choices, arithmetic, orders, chosen, distances, sampled, resized, replaced, patches, einsums),
 ]  # fmt: skip
 
 
@@ -309,6 +345,8 @@ def test_sampled_at_what_a_layer_computes() -> None:
             lambda x: torch.sort(F.conv2d(F.interpolate(x, scale_factor=4.0), torch.ones(4096, 4, 1, 1)), 1)[0],
             "comparisons are more than the maximum",
         ),
+        (lambda x: x.median(0)[0], "an order of the images of the batch"),
+        (lambda x: torch.cdist(x, x), r"distances of other tensors than \(N, P, M\)"),
     ],
 )
 def test_refused(body: Callable[[torch.Tensor], torch.Tensor], reason: str) -> None:

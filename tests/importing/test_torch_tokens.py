@@ -239,6 +239,9 @@ CASES: dict[str, Callable[..., Any]] = {
     "einsum_with_constant": lambda x: torch.einsum("nchw,cwk->nhck", x, constant(4, 8, 5).to(x)),
     "attention": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1),
     "attention_scaled": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, scale=0.3),
+    "attention_of_grouped_heads": lambda x: F.scaled_dot_product_attention(
+        x.repeat(1, 2, 1, 1), x * 2, x - 1, enable_gqa=True
+    ),
     "attention_causal": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, is_causal=True),
     "attention_masked": masked,
     "attention_of_masked_windows": masked_windows,

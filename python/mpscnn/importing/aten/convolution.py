@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general
+from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general, shape
 from ..torch_arguments import Arguments, Merged, Rows
 from .registry import operator
 
@@ -171,13 +171,19 @@ def _baddbmm(b: Builder, a: Arguments) -> Any:
     return general.binary(b, arithmetic.add, product, arithmetic.multiply(b, more, beta))
 
 
+def _as_often(b: Builder, x: Tensor, heads: int) -> Tensor:
+    """Return each head of keys or values as often as there are heads of queries for it."""
+    own = x.shape[-3]
+    return x if own == heads else shape.repeat_interleave(b, x, heads // own, x.rank - 3)
+
+
 @operator("scaled_dot_product_attention")
 def _attention(b: Builder, a: Arguments) -> Tensor:
     if a.number("dropout_p") > 0:
         raise UnmappedError("dropout in training: call module.eval() before the export")
     query, key, value = (a.tensor(name) for name in ("query", "key", "value"))
-    if a["enable_gqa"] and query.shape[:-2] != key.shape[:-2]:
-        raise UnmappedError("enable_gqa, with fewer heads of the keys")
+    if a["enable_gqa"]:
+        key, value = (_as_often(b, x, query.shape[-3]) for x in (key, value))
     mask: Any = None
     if a["attn_mask"] is not None:
         mask = a.operand("attn_mask")
