@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks for heights and widths that a graph does not take: its source model is read again for each of them."""
+"""Networks for sizes that a graph does not take: its source model is read again for each of them.
+
+An axis that a model has for rows or columns may be that of the channels of its images.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 # Sizes whose networks are kept, the last used ones.
 MAXIMUM_KEPT = 16
 
-Extents: TypeAlias = "tuple[int, int]"  # height and width
+Extents: TypeAlias = "tuple[int, int, int]"  # height, width and channels
 Read: TypeAlias = "Callable[[Mapping[str, Extents], int | None], Graph]"
 
 
@@ -27,8 +30,9 @@ class UnreadableError(ValueError):
 
 
 def takes(spec: Input, image: Sequence[int]) -> bool:
-    """Return whether an input takes an image of this shape (N, H, W, C), but for its channels."""
-    if spec.height not in (None, image[1]) or spec.width not in (None, image[2]):
+    """Return whether an input takes an image of this shape (N, H, W, C)."""
+    wanted = (spec.height, spec.width, spec.channels)
+    if any(extent not in (None, given) for extent, given in zip(wanted, image[1:], strict=True)):
         return False
     try:
         _inputs.check_sizes(spec, dict(zip("NHWC", image, strict=True)))
@@ -37,14 +41,20 @@ def takes(spec: Input, image: Sequence[int]) -> bool:
     return True
 
 
+def is_limited(spec: Input) -> bool:
+    """Return whether an input takes some heights and widths only."""
+    extents = (("H", spec.height), ("W", spec.width))
+    return bool(spec.sizes) or any(extent is not None for axis, extent in extents if axis in spec.layout)
+
+
 class OtherSizes:
     """Networks for other sizes, made when they are first called for. All copies of a network share them.
 
     Parameters
     ----------
     read : callable
-        Returns the graph for the height and width of each input, by name, and for a number of images (None: that of the
-        first import).
+        Returns the graph for the extents of each input, by name, and for a number of images (None: that of the first
+        import).
     make : callable
         Returns a network of such a graph.
     """
@@ -61,7 +71,7 @@ class OtherSizes:
         UnreadableError if the model cannot be read for them. A network for the size may still not take the number of
         images, by a condition on it: then there is another.
         """
-        sizes = tuple((image[1], image[2]) for image in images)
+        sizes = tuple((image[1], image[2], image[3]) for image in images)
         with self._lock:  # also while a model is read: PyTorch's tracer serves one thread
             for batch in (None, images[0][0]):
                 found = self._made(names, sizes, batch)

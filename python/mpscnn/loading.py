@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import _checks
+from . import _checks, _other_sizes
 from .errors import InvalidModelError, MissingPackageError, UnsupportedOperatorError
 from .graph import Graph
 
@@ -208,7 +208,13 @@ def _read(
         _refuse("ONNX models", architecture=architecture, layers=layers, example_inputs=example_inputs)
         from .importing import onnx
 
-        return onnx.read(model, input_shapes=_by_name(input_shapes), mapped=mapped, **_onnx_values(options))
+        shapes, values = _by_name(input_shapes), _onnx_values(options)
+        graph = onnx.read(model, input_shapes=shapes, mapped=mapped, **values)
+        if isinstance(model, (str, os.PathLike)) and any(map(_other_sizes.is_limited, graph.inputs.values())):
+            from .importing.onnx import again
+
+            graph._read = again.Again(graph, Path(model), shapes, mapped=mapped, **values)
+        return graph
     if kind in ("program", "pt2"):
         _refuse(
             "exported programs",
@@ -233,8 +239,10 @@ def _read(
                 raise TypeError(f"{option} is no option of modules: they have free_size.")
             free_size = _checks.boolean(value, option)
         graph = torch_module.read(model, input_shapes=input_shapes, example_inputs=example_inputs, free_size=free_size)
-        if free_size is not False:
-            _let_read_again(graph, model, input_shapes, example_inputs)
+        if free_size is not False and any(map(_other_sizes.is_limited, graph.inputs.values())):
+            from .importing import torch_again
+
+            graph._read = torch_again.reader(graph, model, input_shapes, example_inputs)
         return graph
     if kind == "mpscnn":
         from . import file_format
@@ -263,14 +271,6 @@ def _read(
     from .importing import architectures
 
     return architectures.read(model, architecture, input_shapes=input_shapes, **dict(options or {}))
-
-
-def _let_read_again(graph: Graph, model: Any, input_shapes: Any, example_inputs: Any) -> None:
-    """Give a graph for some sizes only a function that reads the module for others."""
-    from .importing import torch_again
-
-    if any(map(torch_again.is_limited, graph.inputs.values())):
-        graph._read = torch_again.reader(graph, model, input_shapes, example_inputs)
 
 
 def _onnx_values(options: Mapping[str, Any] | None) -> dict[str, tuple[str, ...]]:

@@ -186,7 +186,7 @@ class Network(_checks.Made):
             raise named from error
 
     def _read_again(self, read: Any, *, mean: Any = None, std: Any = None, optimize: bool = True) -> None:
-        """Let `read` make graphs for other sizes: a function of the height and width of each input, by name."""
+        """Let `read` make graphs for other sizes, as `OtherSizes` says."""
         inputs, outputs, lent = self.graph.inputs, list(self.graph.outputs), self._kernels
         options: Any = {**self._options, "mean": mean, "std": std, "optimize": optimize, "device": self.device}
 
@@ -207,7 +207,10 @@ class Network(_checks.Made):
         specs = self._inputs.values()
         if all(map(takes, specs, images)):
             return self
-        has_channels = all(spec.channels in (None, shape[3]) for spec, shape in zip(specs, images, strict=True))
+        has_channels = all(
+            spec.channels in (None, shape[3]) or self.graph.inputs[spec.name].layout[1:2] != "C"
+            for spec, shape in zip(specs, images, strict=True)
+        )
         if self._others is None or not has_channels or any(min(shape) < 1 for shape in images):
             for spec, shape in zip(specs, images, strict=True):
                 _inputs.check_sizes(spec, dict(zip("NHWC", shape, strict=True)))

@@ -9,12 +9,15 @@ import gc
 import pickle
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from onnx_support import model, reference
 from torch import nn
 from torch_support import Function, randomize
 
@@ -255,7 +258,7 @@ def test_threads_read_a_size_once(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert made == [{"x": (12, 8)}]
+    assert made == [{"x": (12, 8, 3)}]
     for each in found:
         np.testing.assert_allclose(each, expected, rtol=0, atol=1e-5)
     assert len(found) == 4
@@ -266,7 +269,7 @@ def test_the_last_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     net = load(randomize(Attention()), 3, 16, 16)
     for size in (8, 10, 8, 12):
         net(np.zeros((1, 3, size, size), np.float32))
-    assert list(net._others._found) == [(((8, 8),), None), (((12, 12),), None)]
+    assert list(net._others._found) == [(((8, 8, 3),), None), (((12, 12, 3),), None)]
 
 
 def test_a_module_that_cannot_be_copied() -> None:
@@ -333,6 +336,38 @@ def test_several_inputs() -> None:
         np.testing.assert_allclose(ours, theirs.numpy(), rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="The model cannot be read for this size"):
         net(one, one[:, :, :4])
+
+
+def test_onnx_files(tmp_path: Path) -> None:
+    """Attention over pixels of a file with dynamic extents."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Reshape", ["x", "tokens"], ["t"]),
+        node("Transpose", ["t"], ["u"], perm=[0, 2, 1]),
+        node("MatMul", ["u", "t"], ["scores"]),
+        node("Softmax", ["scores"], ["weights"], axis=-1),
+        node("MatMul", ["t", "weights"], ["v"]),
+        node("Reshape", ["v", "shape"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ("n", 4, "h", "w")}, ["y"], tokens=np.array([0, 4, -1]))
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    net = mpscnn.load(path, input_shapes={"x": (1, 4, 6, 8)})
+    assert net.inputs["x"].fixed_by
+    for shape in ((1, 4, 6, 8), (3, 4, 5, 9), (2, 4, 6, 8), (1, 4, 12, 4)):
+        x = np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+        (expected,) = reference(proto, {"x": x})
+        np.testing.assert_allclose(net(x), expected, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="fixed by"):
+        mpscnn.load(proto, input_shapes={"x": (1, 4, 6, 8)})(x)  # it may be changed
+    onnx.save(model(nodes, {"x": ("n", 4, 6, 8)}, ["y"], tokens=np.array([0, 4, -1])), path)
+    with pytest.raises(ValueError, match=r'model\.onnx" was changed after its import: load it again'):
+        net(np.zeros((1, 4, 3, 3), np.float32))
+    with pytest.raises(ValueError, match="The model cannot be read for this size: "):
+        mpscnn.load(path)(x)
+    path.unlink()
+    assert net(x).shape == x.shape
 
 
 def test_wrong_arrays_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,26 +10,20 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..graph import Graph, Input
+from ..graph import Graph
 from . import torch_export, torch_module
-
-
-def is_limited(spec: Input) -> bool:
-    """Return whether an input takes some heights and widths only."""
-    extents = (("H", spec.height), ("W", spec.width))
-    return bool(spec.sizes) or any(extent is not None for axis, extent in extents if axis in spec.layout)
 
 
 def reader(
     graph: Graph, module: torch.nn.Module, input_shapes: Any, example_inputs: Any
-) -> Callable[[Mapping[str, tuple[int, int]], int | None], Graph]:
-    """Return a function that reads the module for a height and width of each input, and perhaps a number of images."""
+) -> Callable[[Mapping[str, tuple[int, int, int]], int | None], Graph]:
+    """Return a function that reads the module for extents (H, W, C) of each input, and perhaps a number of images."""
     try:
         return Again(graph, module, input_shapes, example_inputs)
     except Exception as error:  # of the module's own code
         reason = f"{type(module).__name__} cannot be copied: {torch_export.first_line(error)}"
 
-    def refuse(sizes: Mapping[str, tuple[int, int]], batch: int | None = None) -> Graph:
+    def refuse(sizes: Mapping[str, tuple[int, int, int]], batch: int | None = None) -> Graph:
         raise ValueError(reason)
 
     return refuse
@@ -70,13 +64,13 @@ class Again:
         if isinstance(self._given, Mapping) and not set(self._given) >= set(self._layouts):
             raise ValueError(f"the inputs {', '.join(self._layouts)} are no arguments of the module.")
 
-    def __call__(self, sizes: Mapping[str, tuple[int, int]], batch: int | None = None) -> Graph:
-        """Return the graph for this height and width of each input, and this number of images, if it is given."""
+    def __call__(self, sizes: Mapping[str, tuple[int, int, int]], batch: int | None = None) -> Graph:
+        """Return the graph for these extents (H, W, C) of each input, and this number of images, if it is given."""
         if any(_version(value) != before for value, before in self._versions):
             raise ValueError("the module's parameters were changed after its import: load it again.")
 
         def changed(shape: Sequence[int], name: str) -> tuple[int, ...]:
-            extents = dict(zip("HW", sizes[name], strict=True)) | ({} if batch is None else {"N": batch})
+            extents = dict(zip("HWC", sizes[name], strict=True)) | ({} if batch is None else {"N": batch})
             return tuple(extents.get(axis, extent) for axis, extent in zip(self._layouts[name], shape, strict=True))
 
         names = iter(self._layouts)
