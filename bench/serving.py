@@ -48,6 +48,8 @@ NETWORK = "mobilenet_v2"
 class OnnxModel:
     """ONNX Runtime for the server: a session on its own threads."""
 
+    is_joined = True
+
     def __init__(self, path: Path, threads: int) -> None:
         import onnxruntime
 

@@ -26,12 +26,17 @@ def dtype_name(array: Any) -> str:
 
 
 def check_sizes(spec: Input, extents: Mapping[str, int]) -> None:
-    """Raise ValueError if a height or width ("H", "W") does not meet the condition of an input."""
-    height, width = extents.get("H", 1), extents.get("W", 1)
-    if spec.sizes and not _sizes.holds(spec.sizes, height, width):
+    """Raise ValueError if a batch, height or width ("N", "H", "W") does not meet the condition of an input."""
+    if not spec.sizes:
+        return
+    batch, height, width = (extents.get(letter, 1) for letter in "NHW")
+    if not _sizes.holds(spec.sizes, height, width, batch):
+        what = f"{height} x {width} is not a size"
+        if "batch" in _sizes.reads(spec.sizes):
+            what = f"a batch of {batch}, of {height} x {width}, is not one"
         raise ValueError(
-            f'input "{spec.name}": {height} x {width} is not a size that the model was imported for: it takes other'
-            f" branches unless {spec.sizes}. Load it again for this size."
+            f'input "{spec.name}": {what} that the model was imported for: it takes other branches or fails unless'
+            f" {_sizes.violated(spec.sizes, height, width, batch)}. Load it again for this size."
         )
 
 

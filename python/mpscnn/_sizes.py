@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions on the height and width of an input, such as "height % 32 == 0 and height <= width".
+"""Conditions on the batch, height and width of an input, such as "height % 32 == 0 and height <= width".
 
 They may come from a file: they are parsed, not run as Python.
 """
@@ -7,12 +7,13 @@ They may come from a file: they are parsed, not run as Python.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
-_LIMIT = 10_000  # characters
+LIMIT = 10_000  # characters
 _OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -41,7 +42,7 @@ def check(text: str) -> str:
         for node in ast.walk(tree):
             if not _is_known(node):
                 raise ValueError(
-                    f"sizes ({text:.100}) has {type(node).__name__}; conditions have height, width, integers,"
+                    f"sizes ({text:.100}) has {type(node).__name__}; conditions have batch, height, width, integers,"
                     " +, -, *, //, %, comparisons, and, or, not, min and max."
                 )
         try:
@@ -51,22 +52,52 @@ def check(text: str) -> str:
     return text
 
 
-def holds(text: str, height: int, width: int) -> bool:
-    """Return whether a condition holds; also if it divides by 0."""
-    try:
-        return not text or bool(_value(_parsed(text), {"height": height, "width": width}))
-    except ZeroDivisionError:
-        return True
+@functools.lru_cache(maxsize=256)
+def holds(text: str, height: int, width: int, batch: int = 1) -> bool:
+    """Return whether a condition holds; those of several that divide by 0 do."""
+    return not violated(text, height, width, batch)
 
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> ast.expr:
-    if len(text) > _LIMIT:
-        raise ValueError(f"sizes has {len(text)} characters, more than the maximum ({_LIMIT}).")
+    if len(text) > LIMIT:
+        raise ValueError(f"sizes has {len(text)} characters, more than the maximum ({LIMIT}).")
     try:
         return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(f"sizes ({text:.100}) is not a condition: {error}.") from None
+
+
+def violated(text: str, height: int, width: int, batch: int = 1) -> str:
+    """Return the first of several conditions that does not hold; "" if all do."""
+    names = {"height": height, "width": width, "batch": batch}
+    for part in _conjuncts(text):
+        with contextlib.suppress(ZeroDivisionError):
+            if not _value(part, names):
+                return ast.unparse(part)
+    return ""
+
+
+def reads(text: str) -> set[str]:
+    """Return what a condition is about: "batch", "height", "width"."""
+    names = {node.id for node in ast.walk(_parsed(text)) if isinstance(node, ast.Name)} if text else set()
+    return names - _FUNCTIONS.keys()
+
+
+def parts(text: str) -> list[str]:
+    """Return conditions that all hold if the condition does."""
+    return [f"({ast.unparse(part)})" for part in _conjuncts(text)]
+
+
+def _conjuncts(text: str) -> list[ast.expr]:
+    found, left = [], [_parsed(text)] if text else []
+    while left:
+        tree = left.pop()
+        if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
+            left += reversed(tree.values)
+        else:
+            found.append(tree)
+    return found
 
 
 def _is_not(node: ast.expr) -> bool:
@@ -77,7 +108,7 @@ def _is_known(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return type(node.value) is int
     if isinstance(node, ast.Name):
-        return node.id in ("height", "width", *_FUNCTIONS)
+        return node.id in ("batch", "height", "width", *_FUNCTIONS)
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords and bool(node.args)
     kinds = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.Load)

@@ -59,9 +59,9 @@ class Input:
         and then arrays of other types are errors. Numbers of uint8 and uint16 are fractions of 255 and 65535, as in
         all images; others have their own values. "": arrays are float32, float16, uint8 or uint16.
     sizes : str
-        Condition on the height and width, if the source model takes other branches for other sizes:
-        "height % 32 == 0". Of Python, with integers, "height", "width", + - * // %, comparisons, and, or, not, min and
-        max. "": none.
+        Condition on the number of images, height and width, if the source model takes other branches for others:
+        "height % 32 == 0". Of Python, with integers, "batch", "height", "width", + - * // %, comparisons, and, or, not,
+        min and max. "": none.
     """
 
     name: str
@@ -262,7 +262,7 @@ class Graph(_checks.Made):
         dtype : str
             Type of the arrays if it is none of an image: "bfloat16", "bool", "int8", ..., "uint64"; see `Input`.
         sizes : str
-            Condition on height and width; see `Input`.
+            Condition on batch, height and width; see `Input`.
 
         Returns
         -------

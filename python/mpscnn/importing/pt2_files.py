@@ -113,7 +113,7 @@ def read(path: Path, *, mapped: bool = True) -> Graph:
     """
     name = f'"{path}"'
     try:
-        program = _program(path, mapped)
+        program, guards = _program(path, mapped)
     except RecursionError:
         raise InvalidModelError(f"{name}: the program is nested too deeply.") from None
     except _CodeError as error:
@@ -123,13 +123,14 @@ def read(path: Path, *, mapped: bool = True) -> Graph:
         ) from None
     except _WrongError as error:
         raise InvalidModelError(f"{name}: {error}.") from None
-    return torch_export.read(program, name=name)
+    return torch_export.read(program, name=name, guards=guards)
 
 
 # ---- the archive
 
 
-def _program(path: Path, mapped: bool) -> torch.export.ExportedProgram:
+def _program(path: Path, mapped: bool) -> tuple[torch.export.ExportedProgram, list[str]]:
+    """Return the program with the text of its guards, which PyTorch would run and gets nothing of."""
     file, size = opened(path)
     with file, weights_files.opened_archive(path, file, MEMBERS_LIMIT) as archive:
         members = _members(path, archive, size)
@@ -137,17 +138,28 @@ def _program(path: Path, mapped: bool) -> torch.export.ExportedProgram:
         described = _json(path, archive, members, f"models/{model}.json")
         weights = _json(path, archive, members, f"data/weights/{model}_weights_config.json")
         constants = _json(path, archive, members, f"data/constants/{model}_constants_config.json")
+    if isinstance(ranges := described.get("range_constraints"), dict):  # those of 4*s0 follow from those of s0
+        described["range_constraints"] = {key: value for key, value in ranges.items() if not _PRODUCT.fullmatch(key)}
     checked = _PROGRAM(described, "the program")
     length = sum(map(len, _expressions(checked)))
     if length > EXPRESSIONS_LIMIT:
         raise _WrongError(f"its expressions have {length} characters, more than the limit ({EXPRESSIONS_LIMIT})")
     _check_operators(path, checked["graph_module"]["graph"])
     data = content(path, mapped=mapped, writable=True)  # PyTorch has no read-only tensors
-    return _deserialized(
+    program = _deserialized(
         checked,
         _tensors(_PAYLOAD(weights, "the weights"), members, "data/weights/", data),
         _tensors(_PAYLOAD(constants, "the constants"), members, "data/constants/", data),
     )
+    return program, _guards(described.get("guards_code"))
+
+
+def _guards(value: Any) -> list[str]:
+    """Return the text of guards, conditions that hold for the sizes of the program's trace."""
+    if value is None:
+        return []
+    found: list[str] = _list(_word(r"(?s:.*)", "text", JSON_LIMIT))(value, "the guards")
+    return found
 
 
 def _members(path: Path, archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
@@ -404,6 +416,7 @@ def _one_of(**kinds: Checker) -> Checker:
 
 _identifier = _word(r"[A-Za-z_]\w*", "a name of letters, digits and _")
 _symbol = _word(r"(s|u|zf|zuf)\d{1,4}", "the name of a symbol: s0")
+_PRODUCT = re.compile(r"\d{1,9}\*s\d{1,4}( [+-] \d{1,9})?|s\d{1,4} [+-] \d{1,9}", re.ASCII)
 _path = _word(r"(?!__)\w+(\.(?!__)\w+)*", "the name of a tensor: layer1.0.weight")
 _text = _word(r"[\w .,:>/-]*", "a word of an operator")
 _operator = _word(r"[A-Za-z_#][\w.:]*", "the name of an operator")

@@ -88,7 +88,14 @@ class Again:
                 self._given,
             )
         argument = {"input_shapes" if self._has_shapes else "example_inputs": given}
-        return torch_module.read(self._module, **argument, free_size=False, name=self._name, attempt=self._attempt)
+        return torch_module.read(
+            self._module,
+            **argument,
+            free_size=False,
+            name=self._name,
+            one_batch=batch is not None,
+            attempt=self._attempt,
+        )
 
 
 def _like(value: Any, shape: Sequence[int] | None = None) -> torch.Tensor:

@@ -201,7 +201,9 @@ def _network(
     """Return a function of all arguments that runs the module as a network."""
     from ..network import Network
 
-    graph = torch_module.read(module, example_inputs=given, free_size=False, name="torch.compile's graph")
+    graph = torch_module.read(
+        module, example_inputs=given, free_size=False, name="torch.compile's graph", one_batch=True
+    )
     with torch.no_grad():
         example = module(*given)
     leaves = example if isinstance(example, (tuple, list)) else (example,)

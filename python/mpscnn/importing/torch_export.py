@@ -16,23 +16,21 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.printers import PythonPrinter
 
-from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import FRACTIONS, INPUT_DTYPES, Graph
-from . import torch_batch, torch_checks, torch_positions
+from . import torch_batch, torch_checks, torch_guards, torch_positions
 from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError, functions
 from .ops import arithmetic
 from .torch_arguments import Arguments, Merged, Missing, Number, Rows, Sized, Turned
+from .torch_guards import symbols
 from .torch_patterns import Pattern, operator_name, patterns
 
 # Layouts to try, by number of axes of an input: the first is that of PyTorch's images, sequences and vectors; models
@@ -41,8 +39,6 @@ LAYOUTS = {1: ("N",), 2: ("NC",), 3: ("NCW", "NHW", "NWC"), 4: ("NCHW", "NHWC")}
 
 # Why the heights and widths of a graph are fixed if they were in the trace.
 FIXED_BY_TRACE = "torch.export, without dynamic shapes"
-
-_TORCH = Path(torch.__file__).parent
 
 # Max values of a constant that the program computes.
 MAXIMUM_CONSTANT = 1 << 28
@@ -82,6 +78,8 @@ def read(
     name: str = "the exported program",
     name_dependence: bool = False,
     attempt: int | None = None,
+    of_module: bool = False,
+    guards: Sequence[str] | None = None,
 ) -> Graph:
     """Read the program as a Graph.
 
@@ -99,6 +97,11 @@ def read(
         says that this node fixes them, not that the trace does.
     attempt : int, optional
         Place in `LAYOUTS` of the inputs' layouts. Default: those for which sizes are free, or with fewer functions.
+    of_module : bool
+        The program is a trace of a module, for which it stands: of its conditions on extents, only those count by which
+        the module chose a branch. Otherwise, all count.
+    guards : sequence of str, optional
+        Text of the program's guards; default: its own. See `torch_guards`.
 
     Raises
     ------
@@ -112,10 +115,17 @@ def read(
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(f"program ({type(program).__name__}) is not a torch.export.ExportedProgram.")
     with quiet():
-        return _read(program, name, name_dependence, attempt)
+        return _read(program, name, name_dependence, attempt, of_module, guards)
 
 
-def _read(program: torch.export.ExportedProgram, name: str, name_dependence: bool, attempt: int | None = None) -> Graph:
+def _read(
+    program: torch.export.ExportedProgram,
+    name: str,
+    name_dependence: bool,
+    attempt: int | None,
+    of_module: bool,
+    guards: Sequence[str] | None,
+) -> Graph:
     torch_checks.check(program, name)
     if _needs_functional_form(program.graph):
         try:
@@ -125,7 +135,7 @@ def _read(program: torch.export.ExportedProgram, name: str, name_dependence: boo
     first: UnsupportedOperatorError | None = None
     graphs: list[Graph] = []
     for place in range(max(map(len, LAYOUTS.values()))) if attempt is None else (attempt,):
-        reader = _Reader(program, name, place)
+        reader = _Reader(program, name, place, of_module=of_module, guards=guards)
         if place and not reader.has_another_layout:
             break
         try:
@@ -176,7 +186,7 @@ def has_free_batch(program: torch.export.ExportedProgram) -> bool:
     """Return whether the program takes any number of images."""
     inputs = set(program.graph_signature.user_inputs)  # a property that goes through all parameters
     found = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
-    return all(bool(_symbols(value.shape[0])) for value in found if isinstance(value, torch.Tensor) and value.ndim)
+    return all(bool(symbols(value.shape[0])) for value in found if isinstance(value, torch.Tensor) and value.ndim)
 
 
 def first_line(error: BaseException) -> str:
@@ -312,47 +322,6 @@ def _reader_of_integers(node: torch.fx.Node) -> torch.fx.Node | None:
     return None
 
 
-def _symbols(value: Any) -> set[Any]:
-    """Return the free symbols of a number of the program: none if it is constant, even if PyTorch wraps it."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return set(value.node.expr.free_symbols)
-    return set()
-
-
-def _symbol(extent: Any) -> Any:
-    """Return the symbol that an extent is; None if it is another expression."""
-    expression = extent.node.expr
-    return expression if expression.is_Symbol else None
-
-
-def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
-    """Return the conditions on symbols by which the module's own code chose a branch, with the place in the code.
-
-    Not those of PyTorch's code, which raises an error if they do not hold, or has the same result.
-    """
-    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
-    mode = next((value.fake_mode for value in values if hasattr(value, "fake_mode")), None)
-    env: Any = getattr(mode, "shape_env", None)
-    found = []
-    for guard in getattr(env, "guards", ()):
-        frame: Any = getattr(getattr(guard, "sloc", None), "framework_loc", None)
-        file = getattr(frame, "filename", "")
-        if file and not Path(file).is_relative_to(_TORCH):
-            found.append((env.replace(guard.expr), f"{Path(file).name}:{frame.lineno}"))
-    return found
-
-
-def _condition(expression: Any, names: dict[Any, tuple[str, str]]) -> str:
-    """Return a condition on symbols as one of `Input.sizes`; "" if it cannot be written so."""
-    known = {symbol: type(symbol)(name, integer=True, positive=True) for symbol, (_, name) in names.items() if symbol}
-    if not expression.free_symbols <= known.keys():
-        return ""
-    try:
-        return _sizes.check(f"({PythonPrinter().doprint(expression.xreplace(known))})")
-    except ValueError:
-        return ""
-
-
 def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
     """Return the tensor as one that NumPy can read: strided, on the CPU, with values."""
     tensor = tensor.detach()
@@ -366,8 +335,16 @@ def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
 class _Reader:
     """Reader of the graph of one program."""
 
-    def __init__(self, program: torch.export.ExportedProgram, name: str, attempt: int) -> None:
-        self.program = program
+    def __init__(
+        self,
+        program: torch.export.ExportedProgram,
+        name: str,
+        attempt: int,
+        *,
+        of_module: bool = False,
+        guards: Sequence[str] | None = None,
+    ) -> None:
+        self.program, self.of_module, self.guards = program, of_module, guards
         self.name = name
         self.attempt = attempt
         self.builder = Builder()
@@ -444,11 +421,11 @@ class _Reader:
             x = self.builder.input(name, tuple(int(_hint(extent)) for extent in shape[1:]), axes, dtype)
             for axis, extent in zip(axes[1:], shape[1:], strict=True):
                 if axis != "C":
-                    self.extents |= _symbols(extent)
+                    self.extents |= symbols(extent)
             static = {
                 axis: int(extent)
                 for axis, extent in zip(axes[1:], shape[1:], strict=True)
-                if axis != "C" and not _symbols(extent)
+                if axis != "C" and not symbols(extent)
             }
             if static:
                 inputs = self.builder.graph.inputs
@@ -459,31 +436,23 @@ class _Reader:
                 with self.builder.node(name, "input"):
                     x = arithmetic.multiply(self.builder, x, FRACTIONS[dtype])
             self.values[node] = x
-        self._read_branches()
+        self._read_conditions()
 
-    def _read_branches(self) -> None:
-        """Set the conditions on heights and widths under which the module took the branches of the trace."""
-        inputs, found = self.builder.graph.inputs, collections.defaultdict(list)
-        names: dict[Any, tuple[str, str]] = {}
-        for node, name in self.user_inputs:
-            extents = zip(inputs[name].layout, node.meta["val"].shape, strict=True)
-            free = [(_symbol(extent), axis) for axis, extent in extents if axis in "HW" and _symbols(extent)]
-            if len(free) == 2 and free[0][0] is free[1][0]:
-                found[name].append("height == width")
-            for symbol, axis in free:
-                names.setdefault(symbol, (name, "height" if axis == "H" else "width"))
-        for condition, place in _branches(self.program):
-            symbols = condition.free_symbols
-            if not symbols & self.extents:
-                continue
-            owners = {names.get(symbol, ("", ""))[0] for symbol in symbols}
-            with self.builder.node(place, "a branch that depends on sizes"):
-                text = "" if len(owners) > 1 else _condition(condition, names)
-                if text:
-                    found[owners.pop()].append(text)
-                else:
+    def _read_conditions(self) -> None:
+        """Set the conditions on batch, heights and widths under which the program is right."""
+        inputs = self.builder.graph.inputs
+        given = [(name, inputs[name].layout, node.meta["val"].shape) for node, name in self.user_inputs]
+        conditions = torch_guards.Conditions(self.program, given)
+        conditions.read_branches()
+        if not self.of_module:
+            conditions.read_stated(self.guards)
+        for place, on_extents, on_batch in conditions.unknown:
+            if on_extents:
+                with self.builder.node(place, "a branch that depends on sizes"):
                     self.builder.fix()
-        for name, texts in found.items():
+            if on_batch and symbols(self.batch):
+                conditions.found[given[0][0]].append(f"batch == {int(_hint(self.batch))}")
+        for name, texts in conditions.found.items():
             inputs[name] = replace(inputs[name], sizes=" and ".join(dict.fromkeys(texts)))
 
     # ---- the walk
@@ -587,12 +556,12 @@ class _Reader:
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
         hint = _hint(value)
-        symbols = _symbols(value)
-        if not symbols or isinstance(hint, bool):
+        free = symbols(value)
+        if not free or isinstance(hint, bool):
             return hint
         kind = Sized if isinstance(hint, int) else Number
-        batch = _symbols(self.batch)
-        return kind.of(hint, value.node.expr, bool(symbols & batch), bool(symbols & self.extents))
+        batch = symbols(self.batch)
+        return kind.of(hint, value.node.expr, bool(free & batch), bool(free & self.extents))
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):

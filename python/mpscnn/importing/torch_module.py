@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import time_limit, torch_export
+from . import time_limit, torch_export, torch_guards
 
 # Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
 # trace for one size. It usually takes twice as long as that one, on any machine; a pathological one, hundreds of times.
@@ -26,6 +27,7 @@ FREE_RATIO = 4.0
 TRACED_BATCH = 3
 
 Shapes = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and by keyword
 
 
 def read(
@@ -36,14 +38,15 @@ def read(
     free_size: bool | None = None,
     name: str | None = None,
     attempt: int | None = None,
+    one_batch: bool = False,
 ) -> Graph:
     """Read the module in eval mode as a Graph.
 
     torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
     and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
-    only. The module is traced for the example's size first, and then for all sizes. That second trace may fail, refuse
-    an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used. It is left out if the
-    first one refuses an operator, or has a layer that is imported for one size only.
+    only, and become `Input.sizes`. The module is traced for the example's size first, and then for all sizes. That
+    second trace may fail, refuse an operator, or take longer than its limit (see FREE_SECONDS): then the first one is
+    used. It is left out if the first one refuses an operator, or has a layer that is imported for one size only.
 
     Parameters
     ----------
@@ -60,6 +63,8 @@ def read(
         Name in errors; default: its class.
     attempt : int, optional
         See `torch_export.read`; with `free_size` False.
+    one_batch : bool
+        The graph is for as many images as the example has: conditions on the batch do not matter.
 
     Raises
     ------
@@ -82,19 +87,25 @@ def read(
     name = type(module).__name__ if name is None else name
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
     with _in_eval_mode(module), torch_export.quiet(), _without_stack_traces():
-        several = _with_batch(args, kwargs) if input_shapes is not None else None
+        is_one = _batch(args, kwargs) == 1 and not one_batch
+        several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
         clock = time_limit.thread_clock()
         began = clock()
         with _in_eval_mode(module):  # each trace begins with the module's own state
-            graph, refused = _static(module, args, kwargs, name, several, attempt)
+            graph, refused, several = _static(module, args, kwargs, name, several, one_batch, attempt)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
             if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):
                 with time_limit.limited(seconds) if free_size is None else contextlib.nullcontext():
                     given = several or _fresh(args, kwargs)
-                    program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given))
+                    program = _free(module, given, one_batch=one_batch)
                     if several is None or torch_export.has_free_batch(program):
-                        return torch_export.read(program, name=name)
+                        free = torch_export.read(program, name=name, of_module=True)
+                        if graph is not None and not torch_export.has_free_batch(program):
+                            _take_batch(free, graph)
+                        is_known = graph is None or _reads_batch(graph) or not _reads_batch(free)
+                        if is_known and _admits(free, args, kwargs, _batch(args, kwargs)):
+                            return free
         except time_limit.OverdueError:
             if graph is not None:
                 _note_limit(graph, seconds)
@@ -127,26 +138,134 @@ def _static(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     name: str,
-    several: tuple[tuple[Any, ...], dict[str, Any]] | None,
+    several: Arguments | None,
+    one_batch: bool,
     attempt: int | None,
-) -> tuple[Graph | None, UnsupportedOperatorError | None]:
+) -> tuple[Graph | None, UnsupportedOperatorError | None, Arguments | None]:
     """Return the graph for the heights and widths of the example, or the reason why there is none.
 
     The batch is free if the module can be traced so. `several` are the arguments with a batch that no view can take for
-    an axis of extent 1, if that of `args` is 1.
+    an axis of extent 1, if that of `args` is 1. They are also returned, or None if the module takes another branch for
+    them than for `args`.
     """
-    program = None
+    own, traced = _batch(args, kwargs), TRACED_BATCH if several else _batch(args, kwargs)
+    program, has_branches = None, False
     with contextlib.suppress(Exception):
-        given = several or _fresh(args, kwargs)
-        program = torch.export.export(module, *given, dynamic_shapes=_dynamic_shapes(module, *given, batch_only=True))
-        if not torch_export.has_free_batch(program):
+        program = _free(module, several or _fresh(args, kwargs), batch_only=True, one_batch=one_batch)
+        has_branches = not one_batch and torch_guards.has_branches(program)
+        if not torch_export.has_free_batch(program) and not has_branches:
             program = None
     if program is None:
-        program = _export(module, *_fresh(args, kwargs), name)
+        return *_read(_export(module, *_fresh(args, kwargs), name), name, attempt), several
+    graph, refused = _read(program, name, attempt)
+    is_free = torch_export.has_free_batch(program)
+    batches = [own] if several else [1, own + 1]
+    if is_free and (not has_branches or graph is None or all(_admits(graph, args, kwargs, one) for one in batches)):
+        return graph, refused, several
+    # The code evaluated a condition that differs between these batches. Does that matter?
+    others = []
+    with contextlib.suppress(Exception):
+        for batch in batches:
+            given = _fresh(args, kwargs) if several else _with_batch(args, kwargs, batch)
+            others += [] if given is None else [_export(module, *given, name)]
+    is_known = len(others) == len(batches)
+    if is_known and not any(torch_guards.depends_on_batch(program, other) for other in others):
+        found, refused = _read(others[0] if several else _export(module, *_fresh(args, kwargs), name), name, attempt)
+        if found is not None and graph is not None:
+            _keep_conditions(found, graph, args, kwargs, (*batches, traced) if is_free else ())
+        return found, refused, several
+    if several is not None:
+        graph = None
+        with contextlib.suppress(Exception):
+            program = _free(module, _fresh(args, kwargs), batch_only=True)
+            if torch_export.has_free_batch(program):
+                graph, _ = _read(program, name, attempt)
+    if graph is None or not is_free or not _admits(graph, args, kwargs, own):
+        graph, refused = _read(_export(module, *_fresh(args, kwargs), name), name, attempt)
+        if graph is not None:
+            first = next(iter(graph.inputs))
+            graph.inputs[first] = replace(graph.inputs[first], sizes=f"(batch == {own})")
+    return graph, refused, None
+
+
+def _read(
+    program: torch.export.ExportedProgram, name: str, attempt: int | None
+) -> tuple[Graph | None, UnsupportedOperatorError | None]:
     try:
-        return torch_export.read(program, name=name, name_dependence=True, attempt=attempt), None
+        return torch_export.read(program, name=name, name_dependence=True, attempt=attempt, of_module=True), None
     except UnsupportedOperatorError as error:
         return None, error
+
+
+def _free(
+    module: torch.nn.Module, given: Arguments, *, batch_only: bool = False, one_batch: bool = False
+) -> torch.export.ExportedProgram:
+    """Return the program for all sizes, or all batches, whose guards have the conditions on extents of 1 as well.
+
+    By default, torch.export takes free extents to be 2 or more, and conditions such as x.shape[0] > 1 leave no guard.
+    """
+    with contextlib.nullcontext() if one_batch else _with_extents_of_one():
+        shapes = _dynamic_shapes(module, *given, batch_only=batch_only)
+        return torch.export.export(module, *given, dynamic_shapes=shapes)
+
+
+@contextlib.contextmanager
+def _with_extents_of_one() -> Iterator[None]:
+    config: Any = getattr(torch.fx.experimental, "_config", None)
+    if not hasattr(config, "backed_size_oblivious"):  # another PyTorch
+        yield
+        return
+    with config.patch(backed_size_oblivious=True):
+        yield
+
+
+def _admits(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> bool:
+    """Return whether the graph has the branches that the module takes for a batch with the sizes of `args`."""
+    for spec, extents in zip(graph.inputs.values(), _extents(graph, args, kwargs), strict=True):
+        if not _sizes.holds(spec.sizes, extents.get("H", 1), extents.get("W", 1), batch):
+            return False
+    return True
+
+
+def _keep_conditions(
+    graph: Graph, known: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], batches: Sequence[int]
+) -> None:
+    """Keep those conditions of another graph that hold for all of these batches: the others were seen not to matter."""
+    for spec, extents in zip(known.inputs.values(), _extents(known, args, kwargs), strict=True):
+        sizes = (extents.get("H", 1), extents.get("W", 1))
+        kept = [
+            part
+            for part in _sizes.parts(spec.sizes)
+            if batches and all(_sizes.holds(part, *sizes, batch) for batch in batches)
+        ]
+        graph.inputs[spec.name] = replace(graph.inputs[spec.name], sizes=" and ".join(kept))
+
+
+def _extents(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[dict[str, int]]:
+    """Return the extents of the arguments by axis, for each input of the graph."""
+    leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    found = [
+        dict(zip(spec.layout, leaf.shape, strict=False))
+        for spec, leaf in zip(graph.inputs.values(), leaves, strict=False)
+    ]
+    return found + [{}] * (len(graph.inputs) - len(found))
+
+
+def _take_batch(graph: Graph, known: Graph) -> None:
+    """Set a condition on the batch, found in the trace for one size, in the graph for all sizes."""
+    for name, spec in known.inputs.items():
+        if name in graph.inputs and "batch" in _sizes.reads(spec.sizes):
+            sizes = " and ".join(filter(None, (graph.inputs[name].sizes, spec.sizes)))
+            graph.inputs[name] = replace(graph.inputs[name], sizes=sizes)
+
+
+def _reads_batch(graph: Graph) -> bool:
+    return any("batch" in _sizes.reads(spec.sizes) for spec in graph.inputs.values())
+
+
+def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    leaves = pytree.tree_leaves((args, kwargs))
+    return next((len(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), 1)
 
 
 def _fresh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -157,14 +276,12 @@ def _fresh(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     return found
 
 
-def _with_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments with a batch of TRACED_BATCH instead of 1; None if there is another batch."""
-    leaves = pytree.tree_leaves((args, kwargs))
-    if not all(isinstance(leaf, torch.Tensor) and leaf.ndim > 1 and len(leaf) == 1 for leaf in leaves):
+def _with_batch(args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> Arguments | None:
+    """Return the arguments with another batch; None if they have not all the same."""
+    leaves, before = pytree.tree_leaves((args, kwargs)), _batch(args, kwargs)
+    if not all(isinstance(leaf, torch.Tensor) and leaf.ndim > 1 and len(leaf) == before for leaf in leaves):
         return None
-    found: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(
-        lambda value: value.detach().expand(TRACED_BATCH, *value.shape[1:]), (args, kwargs)
-    )
+    found: Arguments = pytree.tree_map(lambda value: value.detach()[:1].expand(batch, *value.shape[1:]), (args, kwargs))
     return found
 
 

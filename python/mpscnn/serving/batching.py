@@ -138,6 +138,7 @@ class Batcher:
             batch = self._batch_of(first)
             left = first.arrived + self.max_delay - time.perf_counter()
             is_full = sum(request.rows for request in batch) >= self.max_batch or len(self._waiting) >= self.max_queue
+            is_full = is_full or not self.model.is_joined
             if left > 0 and not is_full:
                 await self._change(left)
                 continue
@@ -154,6 +155,8 @@ class Batcher:
     def _batch_of(self, first: _Request) -> list[_Request]:
         """Return the first request and those after it of the same kind that fit."""
         batch, rows = [first], first.rows
+        if not self.model.is_joined:
+            return batch
         for request in list(self._waiting)[1:]:
             if request.kind == first.kind and rows + request.rows <= self.max_batch:
                 batch.append(request)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _inputs, _sizes
 from ..graph import FRACTIONS
 from ..network import Network
 
@@ -37,10 +38,13 @@ class Model(Protocol):
     ----------
     inputs, outputs : dict of Tensor
         By name.
+    is_joined : bool
+        Whether the rows of several requests may be computed as one batch.
     """
 
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
+    is_joined: bool
 
     def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Raise ValueError or TypeError if the model does not take arrays of these shapes and types."""
@@ -61,6 +65,7 @@ class NetworkModel:
 
     def __init__(self, network: Network) -> None:
         self.network = network
+        self.is_joined = not any("batch" in _sizes.reads(spec.sizes) for spec in network.inputs.values())
         self.inputs: dict[str, Tensor] = {}
         for name, spec in network.inputs.items():
             if spec.dtype not in ("", "bfloat16", *FRACTIONS):
@@ -101,6 +106,7 @@ class NetworkModel:
                 )
             extents = dict(zip(spec.layout, shape, strict=True))
             images.append(tuple(extents.get(letter, 1) for letter in "NHWC"))
+            _inputs.check_sizes(spec, extents)
         self.network._core.shapes(images)
 
     async def compute(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -48,6 +48,7 @@ class Boundary:
         """Return the batch in the input's layout."""
         array = _checks.array(x, "x")
         self.check_images(array, "x")
+        _inputs.check_sizes(self.input, dict(zip(self.input.layout, array.shape, strict=True)))
         if _inputs.is_integer(self.input.dtype):
             array = _inputs.as_floats(array, self.input)
         elif array.dtype == np.uint8:

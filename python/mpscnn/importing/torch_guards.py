@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on the batch, heights and widths for which an exported program is right.
+
+A trace has one branch of a condition such as ``if x.shape[2] % 2``. torch.export notes these as guards: of symbols in
+the shape environment of a program that was traced, and as text of Python in one that comes from a file, which is
+parsed, not run. A program also has ranges of its symbols, and operators that assert something.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch.utils._sympy.printers import PythonPrinter
+
+from .. import _sizes
+
+_TORCH = Path(torch.__file__).parent
+# Calls forward(): the place of conditions in code that comes from exec(), which PyTorch's search for the place skips.
+_CALLER = str(_TORCH / "nn" / "modules" / "module.py")
+
+# Names of an input's extents in conditions, by the axes of its layout.
+_WORDS = {"N": "batch", "H": "height", "W": "width"}
+
+# A range without this minimum or more has none: torch.export assumes that free extents are 2 or more, and does not
+# check it.
+_MINIMUM = 3
+# A range with this maximum or more has none.
+_MAXIMUM = 1 << 31
+
+
+def symbols(value: Any) -> set[Any]:
+    """Return the free symbols of a number of the program: none if it is constant, even if PyTorch wraps it."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return set(value.node.expr.free_symbols)
+    return set()
+
+
+def has_branches(program: torch.export.ExportedProgram) -> bool:
+    """Return whether the module's own code evaluated conditions on extents that were free at first."""
+    return bool(_branches(program))
+
+
+def depends_on_batch(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram) -> bool:
+    """Return whether programs of a module, for two numbers of images, differ in more than the shapes they name."""
+    nodes = zip_longest(*(_operators(program.graph) for program in (one, other)))
+    return any(first != second for first, second in nodes)
+
+
+def _operators(graph: torch.fx.Graph) -> Iterator[Any]:
+    """Yield the operators with their arguments; lists of integers, which are shapes, without their values."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            return places[value]
+        if isinstance(value, (list, tuple)):
+            return None if all(map(is_extent, value)) else [plain(part) for part in value]
+        return repr(value)
+
+    def is_extent(value: Any) -> bool:
+        known = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+        return isinstance(known, (int, torch.SymInt))
+
+    places: dict[torch.fx.Node, int] = {}
+    for node in graph.nodes:
+        places[node] = len(places)
+        yield node.op, str(node.target), plain(node.args), {key: plain(value) for key, value in node.kwargs.items()}
+
+
+def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
+    """Return the conditions on symbols by which the module's own code chose a branch, with the place in the code.
+
+    Not those of PyTorch's code, which raises an error if they do not hold, or has the same result.
+    """
+    env = _environment(program)
+    found = []
+    for guard in getattr(env, "guards", ()):
+        frame: Any = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+        file = getattr(frame, "filename", "")
+        if file and (not Path(file).is_relative_to(_TORCH) or file == _CALLER):
+            found.append((env.replace(guard.expr), f"{Path(file).name}:{frame.lineno}"))
+    return found
+
+
+def _environment(program: torch.export.ExportedProgram) -> Any:
+    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    mode = next((value.fake_mode for value in values if hasattr(value, "fake_mode")), None)
+    return getattr(mode, "shape_env", None)
+
+
+def _stated(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """Yield the ranges of a program's symbols, and what its operators assert about symbols."""
+    for symbol, values in program.range_constraints.items():
+        for limit, relation in ((values.lower, sympy.Ge), (values.upper, sympy.Le)):
+            is_limit = limit.is_Integer and (limit >= _MINIMUM if relation is sympy.Ge else limit < _MAXIMUM)
+            if is_limit and symbol.is_Symbol:
+                yield relation(symbol, limit), "the range of an extent"
+    for node in program.graph.nodes:
+        name = str(node.target).removeprefix("aten.").partition(".")[0]
+        value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
+        if name == "_assert_scalar" and isinstance(value, torch.SymBool):
+            yield value.node.expr, node.name
+        elif name.startswith("sym_constrain_range") and isinstance(value, torch.SymInt):
+            for key, relation in (("min", sympy.Ge), ("max", sympy.Le)):
+                limit = node.kwargs.get(key)
+                if isinstance(limit, int) and (limit >= _MINIMUM if key == "min" else limit < _MAXIMUM):
+                    yield relation(value.node.expr, limit), node.name
+
+
+class Conditions:
+    """Reader of the conditions of one program.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+    inputs : list of (name, layout, shape)
+        The shapes are those of the program, with symbols.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram, inputs: Sequence[tuple[str, str, Sequence[Any]]]) -> None:
+        self.program, self.inputs = program, inputs
+        self.found: dict[str, list[str]] = collections.defaultdict(list)
+        self.unknown: list[tuple[str, bool, bool]] = []  # a place; whether its condition is on extents, on the batch
+        self.first = inputs[0][0]  # has the conditions on the batch, which all inputs share
+        self.names: dict[Any, tuple[str, str]] = {}  # for each symbol the input that has it, and its text in conditions
+        self.batches: set[Any] = set()
+        self.extents: set[Any] = set()
+        for name, layout, shape in inputs:
+            for axis, extent in zip(layout, shape, strict=True):
+                if axis in _WORDS and symbols(extent):
+                    self._name(name, _WORDS[axis], extent.node.expr)
+                    (self.batches if axis == "N" else self.extents).update(symbols(extent))
+
+    def _name(self, name: str, word: str, expression: Any) -> None:
+        owner = self.first if word == "batch" else name
+        if expression.free_symbols <= self.names.keys():
+            known = {self.names[symbol][0] for symbol in expression.free_symbols}
+            text = self._text(expression) if known == {owner} else ""
+            if text and text != word:
+                self.found[owner].append(f"({text} == {word})")
+            return
+        if expression.is_Symbol:
+            self.names[expression] = owner, word
+            return
+        (symbol, *others) = expression.free_symbols
+        factor, rest = expression.coeff(symbol), expression.subs(symbol, 0)
+        if not others and factor.is_Integer and factor > 0 and rest.is_Integer and expression == factor * symbol + rest:
+            before = f"({word} - {rest})" if rest else word
+            self.names[symbol] = owner, f"({before} // {factor})" if factor > 1 else before
+            if factor > 1:
+                self.found[owner].append(f"({before} % {factor} == 0)")
+
+    def _text(self, expression: Any) -> str:
+        """Return an expression with the names of extents; "" if it has others."""
+        if not expression.free_symbols <= self.names.keys():
+            return ""
+        known = {
+            symbol: type(symbol)(self.names[symbol][1], integer=True, positive=True)
+            for symbol in expression.free_symbols
+        }
+        return str(PythonPrinter().doprint(expression.xreplace(known)))
+
+    def read_branches(self) -> None:
+        """Read the conditions by which the module's own code chose a branch."""
+        for condition, place in _branches(self.program):
+            self._read(condition, place)
+
+    def read_stated(self, guards: Sequence[str] | None) -> None:
+        """Read what the program itself says: ranges, assertions, and its guards as text unless it was traced."""
+        for condition, place in _stated(self.program):
+            self._read(condition, place)
+        if guards is None and not getattr(_environment(self.program), "guards", ()):
+            guards = getattr(self.program, "_guards_code", None)
+        extents = {}
+        for name, layout, shape in self.inputs:
+            for axis, (letter, extent) in enumerate(zip(layout, shape, strict=True)):
+                is_free = letter in _WORDS and symbols(extent)
+                owner = self.names.get(extent.node.expr, (name, _WORDS[letter])) if is_free else (name, extent)
+                extents[name, axis] = owner
+        for number, text in enumerate(guards or ()):
+            self._read_text(text, extents, f"guard {number}")
+
+    def _read_text(self, text: str, extents: Mapping[tuple[str, int], Any], place: str) -> None:
+        owners: set[str] = set()
+
+        def named(name: str, axis: int) -> Any:
+            owner, word = extents.get((name, axis), ("", None))
+            if isinstance(word, str) and word != "batch":
+                owners.add(owner)
+            return word if isinstance(word, (int, str)) else None
+
+        condition = condition_of(text, named)
+        if not condition or len(owners) > 1:
+            self.unknown.append((place, True, "[0]" in text))
+        elif _sizes.reads(condition) and len(set(condition.split(" == "))) != 1:
+            self.found[next(iter(owners), self.first)].append(f"({condition})")
+
+    def _read(self, condition: Any, place: str) -> None:
+        on_extents = bool(condition.free_symbols & self.extents)
+        on_batch = bool(condition.free_symbols & self.batches)
+        if not on_extents and not on_batch:
+            return
+        owners = {self.names.get(symbol, ("", ""))[0] for symbol in condition.free_symbols - self.batches}
+        text = "" if len(owners) > 1 else self._text(condition)
+        try:
+            text = text and _sizes.check(f"({text})")
+        except ValueError:
+            text = ""
+        if text:
+            self.found[next(iter(owners), self.first)].append(text)
+        else:
+            self.unknown.append((place, on_extents, on_batch))
+
+
+def condition_of(guard: str, named: Callable[[str, int], str | int | None]) -> str:
+    """Return the condition that a guard's text is, such as "L['x'].size()[2] % 2 == 0"; "" if it is none.
+
+    `named` returns the word of an input's extent in conditions, or its value; None if there is no such extent.
+    """
+    if len(guard) > _sizes.LIMIT:
+        return ""
+    try:
+        tree = _Named(named).visit(ast.parse(guard, mode="eval"))
+        return _sizes.check(ast.unparse(tree))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+
+
+class _Named(ast.NodeTransformer):
+    """Replaces extents of inputs, L['x'].size()[2] or L['xs'][0].size()[2], by their words."""
+
+    def __init__(self, named: Callable[[str, int], str | int | None]) -> None:
+        self._named = named
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        path, axis = node.value, _constant(node.slice)
+        is_size = isinstance(path, ast.Call) and isinstance(path.func, ast.Attribute) and path.func.attr == "size"
+        if not is_size or path.args or path.keywords or type(axis) is not int:  # type: ignore[attr-defined]
+            raise ValueError
+        keys, owner = [], path.func.value  # type: ignore[attr-defined]
+        while isinstance(owner, ast.Subscript):
+            keys.append(str(_constant(owner.slice)))
+            owner = owner.value
+        if not isinstance(owner, ast.Name) or owner.id != "L":
+            raise ValueError
+        word = self._named("_".join(reversed(keys)), axis)
+        if word is None:
+            raise ValueError
+        return ast.Name(word, ast.Load()) if isinstance(word, str) else ast.Constant(word)
+
+
+def _constant(node: ast.expr) -> Any:
+    if not isinstance(node, ast.Constant) or type(node.value) not in (int, str):
+        raise ValueError
+    return node.value
