@@ -135,6 +135,7 @@ def test_wrong_conditions(text: str, match: str) -> None:
         ("min(height, width) > 5 and height + 0 >= 6", False),
         ("height * width % 30 == 0", True),
         ("height // (width - 5) == 1", True),  # there is no such size
+        ("height // (width - 5) == 1 and height == 7", False),
     ],
 )
 def test_values_of_conditions(text: str, expected: bool) -> None:
