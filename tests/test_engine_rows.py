@@ -25,8 +25,8 @@ FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 # The lists in docs/engine.md.
 IMPLEMENTATIONS = {
-    "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors few_outputs winograd"
-    " primitive materialized apart depthwise_loop loop",
+    "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors pointwise few_outputs"
+    " winograd primitive materialized apart depthwise_loop loop",
     "convolve_transpose": "primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow winograd primitive patches",
     "convolve_gradient, weights": "taps in_place winograd primitive depthwise patches",
@@ -198,7 +198,7 @@ def test_every_cuda_kernel_has_a_family() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
-    if name == "depthwise_vectors" and "avx512dq" not in PROCESSOR:
+    if name in ("depthwise_vectors", "pointwise") and "avx512dq" not in PROCESSOR:
         pytest.skip("the processor has no AVX-512")
     if name in IN_VECTORS and "avx2" not in PROCESSOR:
         pytest.skip("the processor has no AVX2")

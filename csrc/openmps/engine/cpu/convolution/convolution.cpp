@@ -16,6 +16,7 @@ constexpr Implementation<ConvCall> kConvolutions[] = {
     {"inner_product", conv_inner_product},
     {"taps", conv_by_taps},
     {"depthwise_vectors", conv_depthwise_vectors},
+    {"pointwise", conv_pointwise},
     {"few_outputs", conv_few_outputs},
     {"winograd", conv_winograd},
     {"primitive", conv_primitive},

@@ -65,6 +65,8 @@ const char* conv_inner_product(const ConvCall& call);
 const char* conv_by_taps(const ConvCall& call);
 /// Depth-wise windows of 3 x 3 and 5 x 5, with AVX-512.
 const char* conv_depthwise_vectors(const ConvCall& call);
+/// Windows of one pixel, with AVX-512, where that is faster than oneDNN.
+const char* conv_pointwise(const ConvCall& call);
 /// At most four outputs of at least 16 inputs, with AVX-512.
 const char* conv_few_outputs(const ConvCall& call);
 /// Windows of 3 x 3 in tiles of 4 x 4 results, where products are saved.

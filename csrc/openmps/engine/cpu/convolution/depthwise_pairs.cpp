@@ -8,20 +8,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "engine/cpu/runtime.hpp"
+#include "engine/cpu/convolution/bfloat16.hpp"
 #include "engine/shared/parallel.hpp"
 
 namespace openmps::cpu {
 namespace {
 
 using i64 = std::int64_t;
-
-#define MPSCNN_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")))
 
 constexpr i64 kLanes = 16;         // of sums
 constexpr i64 kBlock = 32;         // channels of a vector of pixels
@@ -42,13 +39,6 @@ struct Reach {
     return 2 * pair + 1 >= row * stride && 2 * pair < row * stride + kernel;
   }
 };
-
-std::uint16_t rounded(float value) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  if (value != value) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 /// Return the channel of a lane of a half: pairs of pixels are interleaved by 128 bits.
 constexpr i64 channel_of(i64 half, i64 lane) { return lane / 4 * 8 + half * 4 + lane % 4; }
@@ -79,7 +69,7 @@ struct PairedFilters {
               for (i64 lane = 0; lane < kLanes; ++lane)
                 for (i64 p = 2 * pair - row * stride; p < 2 * pair - row * stride + 2; ++p) {
                   const bool is_tap = channel(lane) < c && p >= 0 && p < kernel;
-                  taps.push_back(is_tap ? rounded(weights.values.data()[(channel(lane) * kernel + p) * kernel + q])
+                  taps.push_back(is_tap ? bfloat16_of(weights.values.data()[(channel(lane) * kernel + p) * kernel + q])
                                         : 0);
                 }
       }

@@ -18,8 +18,6 @@
 
 #if defined(__x86_64__)
 
-#include <cpuid.h>
-
 namespace openmps::cpu::winograd {
 
 #define MPSCNN_LOOPS "engine/cpu/convolution/winograd_loops.inc"
@@ -55,17 +53,10 @@ const char* declines(const Window& window, i64 groups) {
   return groups != 1 ? "groups" : nullptr;
 }
 
-/// Return whether the processor is one of AMD's Zen 4 (family 25, the only ones of it with AVX-512).
-bool is_zen4() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
-  return ((eax >> 8) & 15) + ((eax >> 20) & 255) == 25;
-}
-
 /// Zen 4 computes vectors of AVX-512 in two halves. So its multiplications take twice as long as others', and the
 /// transforms, which wait for the caches, as long.
 const Costs& costs() {
-  static const Costs result = has_avx512() && is_zen4() ? Costs{12, 10, 4, 4, 36} : Costs{24, 22, 5, 8, 36};
+  static const Costs result = is_zen4() ? Costs{12, 10, 4, 4, 36} : Costs{24, 22, 5, 8, 36};
   return result;
 }
 

@@ -63,6 +63,9 @@ namespace openmps::cpu {
 bool has_avx512();
 bool has_avx2();
 
+/// Return whether AVX-512 is that of AMD's Zen 4, which computes its vectors in two halves.
+bool is_zen4();
+
 /// Return whether the processor also rounds to bfloat16.
 inline bool has_avx512_bfloat16() {
   static const bool has = has_avx512() && __builtin_cpu_supports("avx512bf16");

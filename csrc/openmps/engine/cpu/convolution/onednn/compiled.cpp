@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/convolution/onednn/compiled.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <cstring>
 
 #include "engine/cpu/convolution/onednn/filter_layout.hpp"
@@ -66,6 +70,15 @@ bool multiplies_bytes() {
 #if defined(__x86_64__)
 bool has_avx512() {
   static const bool result = allows(dnnl::cpu_isa::avx512_core);
+  return result;
+}
+
+bool is_zen4() {
+  static const bool result = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (!has_avx512() || !__builtin_cpu_is("amd") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
+    return ((eax >> 8) & 15) + ((eax >> 20) & 255) == 25;  // the only ones of this family with AVX-512
+  }();
   return result;
 }
 
