@@ -88,3 +88,25 @@ def test_swish() -> None:
     """Within a rounding to bfloat16, 2^-8, and a tenth of it; 0 for large negative numbers."""
     done = subprocess.run([sys.executable, "-c", SWISH], capture_output=True, text=True, timeout=120, check=True)
     assert 2.0**-9 < float(done.stdout) < 1.1 * 2.0**-8
+
+
+SPREAD = """
+import sys, numpy, torch, mpscnn
+for kernel, reach in ((3, 1), (5, 2)):
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(32, 32, 1), torch.nn.Conv2d(32, 32, kernel, 1, reach, groups=32), torch.nn.Conv2d(32, 32, 1)
+    ).eval()
+    network = mpscnn.load(module, input_shapes=(1, 32, 20, 20), allow_reduced_precision=True)
+    for row in (8, 9):
+        x = numpy.ones((1, 32, 20, 20), numpy.float32)
+        x[0, :, row, 10] = numpy.nan
+        is_nan = numpy.isnan(network(x)[0]).all(axis=0)
+        assert is_nan[row - reach : row + reach + 1, 10 - reach : 11 + reach].all()
+        is_nan[row - reach - 1 : row + reach + 2, 10 - reach : 11 + reach] = False
+        assert not is_nan.any()
+"""
+
+
+def test_nan() -> None:
+    """It stays within one row of the windows that have it: the other pixel of its pair is multiplied by 0."""
+    subprocess.run([sys.executable, "-c", SPREAD], timeout=120, check=True)
