@@ -174,7 +174,8 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
   const std::optional<Activation> activation = activation_of(*call.neuron);
   if (!activation) return "a neuron without vectors";
   const auto filters = PackedFilters::of(weights);
-  if (call.src.format == Format::bfloat16 && call.dst.format == Format::bfloat16 && has_avx512_bfloat16()) {
+  if (call.reduced_precision && call.src.format == Format::bfloat16 && call.dst.format == Format::bfloat16 &&
+      has_avx512_bfloat16()) {
     convolve_depthwise_pairs(call, *activation);
     return nullptr;
   }

@@ -173,6 +173,7 @@ const char* conv_pointwise(const ConvCall& call) {
   const bool is_float = call.src.format == Format::float32, is_bfloat = call.src.format == Format::bfloat16;
   if (call.src.format != call.dst.format || !(is_float || is_bfloat)) return "images are of other formats";
   if (is_float && call.reduced_precision) return "products of bfloat16 are faster";
+  if (is_bfloat && !call.reduced_precision) return "weights would be rounded";
   if (!(is_bfloat ? has_avx512_bfloat16() : has_avx512())) return "the processor has no such products";
   if (is_bfloat && multiplies_tiles()) return "products of tiles are faster";
   if (w.kernel_h != 1 || w.kernel_w != 1 || w.stride_h != 1 || w.stride_w != 1 || w.start_h != 0 || w.start_w != 0 ||
