@@ -34,7 +34,7 @@ class Interpreter {
     rows_.emplace_back(numbers, row);
   }
 
-  /// Return false if the problem is no function of values that are known.
+  /// Return false for problems other than functions of known values.
   bool run(const Problem& problem) {
     if (const auto* const neuron = std::get_if<NeuronProblem>(&problem)) return run(*neuron);
     if (const auto* const arithmetic = std::get_if<BinaryProblem>(&problem)) return run(*arithmetic);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace openmps {
@@ -31,6 +32,9 @@ inline const Dispatch& dispatch() {
   static const Dispatch& settings = read_dispatch();
   return settings;
 }
+
+/// Return whether MPSCNN_IMPL names an implementation, so that it computes what it would leave to others.
+inline bool is_forced(std::string_view name) { return dispatch().only == name; }
 
 /// If dispatch is traced, print one line to stderr: the implementation that was tried, and why it declined (null: it
 /// did not).

@@ -2,7 +2,7 @@
 // The instruction adds the products of two pairs of bfloat16 numbers to a float32 sum. A pair is a pixel and the one
 // below it, so one instruction multiplies two taps of a filter, and images need no conversion. Two rows of results are
 // computed together: both use the pairs of the rows that their windows share.
-#include "engine/cpu/convolution/depthwise_pairs.hpp"
+#include "engine/cpu/convolution/depthwise.hpp"
 
 #if defined(__x86_64__)
 
@@ -20,10 +20,9 @@ namespace {
 
 using i64 = std::int64_t;
 
-constexpr i64 kLanes = 16;         // of sums
-constexpr i64 kBlock = 32;         // channels of a vector of pixels
-constexpr i64 kGrain = 64 * 1024;  // min multiplications per thread
-constexpr i64 kPartBytes = 512 * 1024;
+constexpr i64 kLanes = 16;             // of sums
+constexpr i64 kBlock = 32;             // channels of a vector of pixels
+constexpr i64 kGrain = 64 * 1024;      // min multiplications per thread
 constexpr int kWide = 7, kNarrow = 3;  // results side by side: widths of networks are often multiples of 7
 constexpr int kRows = 2;               // of results
 constexpr int kHalves = 2;             // of a block: sums of the lower and the upper pairs
@@ -194,12 +193,7 @@ void convolve(const ConvCall& call, const Activation& activation) {
   const auto filters = PairedFilters::of(*call.weights, stride);
   const i64 blocks = (dst.c + kBlock - 1) / kBlock, row_pairs = (dst.h + kRows - 1) / kRows;
   const int threads = threads_for(dst.size() * kernel * kernel, kGrain);
-  // A part of the rows fits the second-level cache while its blocks of channels are done one after the other; the rows
-  // of a window and a block fit the first-level cache. Few blocks: more parts, for all threads.
-  const i64 row_bytes = src.w * src.c * static_cast<i64>(sizeof(std::uint16_t));
-  const i64 part_rows = std::max<i64>(2 * kernel, kPartBytes / row_bytes / stride);
-  const i64 parts = std::clamp<i64>(
-      std::max((dst.h + part_rows - 1) / part_rows, 4 * threads / std::max<i64>(1, dst.n * blocks)), 1, row_pairs);
+  const i64 parts = std::min(depthwise_parts(call, blocks, threads), row_pairs);
   parallel_ranges(dst.n * parts * blocks, threads, [&](i64 begin, i64 end) {
     for (i64 task = begin; task < end; ++task) {
       const i64 block = task % blocks, part = task / blocks % parts, n = task / blocks / parts;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/cpu/convolution/convolution.hpp"
-#include "engine/cpu/convolution/depthwise_pairs.hpp"
+#include "engine/cpu/convolution/depthwise.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/pointwise/vectors.hpp"
 #include "engine/cpu/runtime.hpp"
@@ -25,8 +25,7 @@ namespace {
 using i64 = std::int64_t;
 
 constexpr i64 kLanes = 16;
-constexpr i64 kGrain = 64 * 1024;  // min multiplications per thread
-constexpr i64 kPartBytes = 512 * 1024;
+constexpr i64 kGrain = 64 * 1024;      // min multiplications per thread
 constexpr int kWide = 7, kNarrow = 3;  // results side by side: widths of networks are often multiples of 7
 
 /// Filters by blocks of kLanes channels, zeros after the last channel: [block][tap][lane]. And the biases.
@@ -114,12 +113,7 @@ void convolve(const ConvCall& call, const PackedFilters& filters, const Activati
   constexpr i64 taps = kernel * kernel;
   const i64 blocks = (dst.c + kLanes - 1) / kLanes;
   const int threads = threads_for(dst.size() * taps, kGrain);
-  // A part of the rows fits the second-level cache while its blocks of channels are done one after the other; the rows
-  // of a window and a block fit the first-level cache. Few blocks: more parts, for all threads.
-  const i64 row_bytes = src.w * src.c * static_cast<i64>(sizeof(float));
-  const i64 rows = std::max<i64>(2 * kernel, kPartBytes / row_bytes / stride);
-  const i64 parts =
-      std::clamp<i64>(std::max((dst.h + rows - 1) / rows, 4 * threads / std::max<i64>(1, dst.n * blocks)), 1, dst.h);
+  const i64 parts = depthwise_parts(call, blocks, threads);
   parallel_ranges(dst.n * parts * blocks, threads, [&](i64 begin, i64 end) {
     for (i64 task = begin; task < end; ++task) {
       const i64 block = task % blocks, part = task / blocks % parts, n = task / blocks / parts;

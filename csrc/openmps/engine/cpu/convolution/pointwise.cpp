@@ -145,12 +145,6 @@ void convolve(const ConvCall& call, const Activation& activation) {
   });
 }
 
-/// Return whether MPSCNN_IMPL names it, so that it computes what it would leave to others.
-bool is_forced() {
-  static const bool result = dispatch().only == "pointwise";
-  return result;
-}
-
 /// Return whether this is faster than oneDNN, which computes swish more slowly than both of ours. Else it is where few
 /// sums of the last panel are wasted, and a panel of weights fits the first-level cache; measured on Zen 4 alone.
 bool pays(const ConvWeights& weights, const Activation& activation) {
@@ -186,7 +180,7 @@ const char* conv_pointwise(const ConvCall& call) {
   if (!is_one_row(call.src) || !is_one_row(call.dst)) return "gaps between rows";
   const std::optional<Activation> activation = activation_of(*call.neuron);
   if (!activation) return "a neuron without vectors";
-  if (!pays(weights, *activation) && !is_forced()) return "oneDNN is as fast";
+  if (!pays(weights, *activation) && !is_forced("pointwise")) return "oneDNN is as fast";
   is_float ? convolve<float>(call, *activation) : convolve<std::uint16_t>(call, *activation);
   return nullptr;
 }

@@ -35,12 +35,6 @@ using namespace winograd;
 
 namespace {
 
-/// Return whether MPSCNN_IMPL names it, so that it computes what it would leave to others.
-bool is_forced() {
-  static const bool result = dispatch().only == "winograd";
-  return result;
-}
-
 /// Return null, or why a processor, a window or groups are not for Winograd's convolution.
 const char* declines(const Window& window, i64 groups) {
   if (!has_avx512() && !has_avx2()) return "the processor has no AVX2";
@@ -72,7 +66,7 @@ const char* declines(const ConvWeights& weights, const Window& window, const Ten
   const i64 speed = direct_speed(of_bfloats);
   const bool pays =
       has_avx512() ? with_avx512::pays(dst, weights, costs(), speed) : with_avx2::pays(dst, weights, costs(), speed);
-  return pays || is_forced() ? nullptr : kDoesNotPay;
+  return pays || is_forced("winograd") ? nullptr : kDoesNotPay;
 }
 
 /// Return whether the loops read and write images of this format.
@@ -123,10 +117,10 @@ const char* weights_gradient_winograd(const WeightsGradientCall& call) {
   if (const char* why_not = declines(call.window, call.groups)) return why_not;
   const i64 tiles = Tiles(call.diff_dst).count, speed = direct_speed(call.src.format == Format::bfloat16);
   // Errors of fewer tiles are up to 5 times those of the direct sum, and more tiles' at most 4 times.
-  if (!is_forced() && tiles < 64) return "few tiles";
+  if (!is_forced("winograd") && tiles < 64) return "few tiles";
   const bool pays =
       has_avx512() ? with_avx512::pays(call, tiles, costs(), speed) : with_avx2::pays(call, tiles, costs(), speed);
-  if (!pays && !is_forced()) return kDoesNotPay;
+  if (!pays && !is_forced("winograd")) return kDoesNotPay;
   has_avx512() ? with_avx512::weights_gradient(call) : with_avx2::weights_gradient(call);
   return nullptr;
 }
