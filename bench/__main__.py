@@ -142,10 +142,9 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
     header = ("network", "busy loops", "", "ms", "90 %", "CPU ms", "time/ours")
     lines = []
     for row in rows:
-        ours = row["measured"].get("mpscnn", {"seconds": float("nan")})["seconds"]
-        for name, one in row["measured"].items():
+        for one in row["measured"]:
             times = (f"{one[key] * 1e3:.2f}" for key in ("seconds", "p90", "processor"))
-            lines.append((row["case"], str(row["busy_loops"]), name, *times, f"{one['seconds'] / ours:.2f}"))
+            lines.append((row["case"], str(row["busy_loops"]), one["name"], *times, f"{one['ratio']:.2f}"))
     print(aligned(header, lines, right=4))
     for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
         print(f"without {name}: {reason}")
@@ -192,6 +191,14 @@ def main(arguments: list[str] | None = None) -> int:
         "--best", action="store_true", help="min times, not medians (kernels without weights, gradients)"
     )
     parser.add_argument("--plot", default="", metavar="FILE", help="plot the networks' times: .png, .svg, .pdf")
+    parser.add_argument("--busy", action="store_true", help="networks: beside as many busy loops as processors")
+    parser.add_argument(
+        "--peers",
+        default="",
+        metavar="NAMES",
+        help=f"networks: only these, divided by semicolons, of {'; '.join((*networks.PEERS, *networks.THROUGHPUT))}",
+    )
+    parser.add_argument("--markdown", action="store_true", help="networks: tables in Markdown, with geometric means")
     parser.add_argument("--compile", action="store_true", help="training: torch.compile too")
     parser.add_argument("--batch", type=within(1), metavar="N", help="batch size of training")
     parser.add_argument(
@@ -237,8 +244,13 @@ def main(arguments: list[str] | None = None) -> int:
             print()
             _print_functions(results["functions"])
     if "networks" in what:
-        results["networks"] = networks.run(options.seconds, options.case, options.plot)
-        if not options.json:
+        names = [name.strip() for name in options.peers.split(";")] if options.peers else networks.PEERS
+        results["networks"] = networks.run(
+            options.seconds, options.case, options.plot, peers=names, busy=options.busy, quiet=options.json
+        )
+        if options.markdown:
+            print(networks.markdown(results["networks"]))
+        elif not options.json:
             print()
             _print_networks(results["networks"])
     if "core_ai" in what:

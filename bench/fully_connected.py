@@ -18,7 +18,7 @@ import numpy as np
 
 import mpscnn
 
-from .timing import ImplementationProcess
+from .timing import implementation_process
 
 ROUNDS = 5
 CACHES = 8 << 20  # bytes of the weights of all layers, at least
@@ -61,7 +61,7 @@ def serve() -> None:
 def run(seconds: float = 1.0, case: str = "") -> list[dict[str, Any]]:
     """Return a dict per size: `case`, and `seconds` by implementation."""
     rows = []
-    processes = {name: ImplementationProcess(__name__, name) for name in IMPLEMENTATIONS}
+    processes = {name: implementation_process(__name__, name) for name in IMPLEMENTATIONS}
     try:
         for size in SIZES:
             name = f"{size[0]} x {size[1]}"

@@ -1,52 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole networks against PyTorch, ONNX Runtime and OpenVINO: ``python -m bench networks [--plot FILE]``.
+"""Whole networks against other programs: ``python -m bench networks [--busy] [--markdown]``.
 
-The networks are those of the tests, with seeded weights. PyTorch runs the module in inference mode, channels_last; the
-others run an ONNX file that PyTorch exported. All use their default number of threads. See mpscnn.benchmarking for
-timing and comparison. Programs that are not installed are listed.
+The networks are those of the tests, with seeded weights. Each program runs alone in a process of its own; see
+contestants.py. PyTorch runs the module, channels_last; ONNX Runtime and OpenVINO run an ONNX file that PyTorch
+exported; ncnn and LiteRT run files of their converters. All use as many threads as there are processors. See
+mpscnn.benchmarking for timing and comparison. Programs that are not installed are listed, with the reason.
 """
 
 from __future__ import annotations
 
-import io
+import statistics
 import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 import mpscnn
 from mpscnn import benchmarking
-from mpscnn.benchmarking import Comparison, Contestant
 
-NETWORKS = (
-    "resnet50",
-    "resnet18",
-    "mobilenet_v2",
-    "mobilenet_v3_large",
-    "efficientnet_b0",
-    "vgg16",
-    "densenet121",
-    "squeezenet1_1",
-    "inception_v3",
-    "unet",
-    "espcn",
-    "style_transfer",
-    "yolo_tiny",
-)
-BATCHES = (1, 8)
-LARGE_BATCHES = (1,)  # of networks whose results are images
+from . import contestants
+
 SHAPE = (3, 224, 224)
-SHAPES = {
-    "inception_v3": (3, 299, 299),
-    "unet": (3, 256, 256),
-    "espcn": (1, 540, 960),
-    "style_transfer": (3, 512, 512),
-    "yolo_tiny": (3, 416, 416),
+
+
+class Case(NamedTuple):
+    """A network of the tests, the shape of an image (channels, height, width), and its batches."""
+
+    title: str
+    shape: tuple[int, int, int] = SHAPE
+    batches: tuple[int, ...] = (1, 8, 32)
+    module: str = ""  # its name in the tests, if that is not the case's
+
+
+LARGE = (1,)  # of networks whose results are images
+NETWORKS = {
+    "resnet50": Case("ResNet-50"),
+    "resnet18": Case("ResNet-18"),
+    "mobilenet_v2": Case("MobileNetV2"),
+    "mobilenet_v3_large": Case("MobileNetV3"),
+    "efficientnet_b0": Case("EfficientNet-B0"),
+    "vgg16": Case("VGG-16"),
+    "densenet121": Case("DenseNet-121"),
+    "squeezenet1_1": Case("SqueezeNet 1.1"),
+    "inception_v3": Case("Inception v3, 299", (3, 299, 299)),
+    "unet": Case("U-Net 256", (3, 256, 256), LARGE),
+    "espcn": Case("ESPCN, 540 x 960, x 3", (1, 540, 960), LARGE),
+    "espcn_1080": Case("ESPCN, 1080 x 1920, x 3", (1, 1080, 1920), LARGE, "espcn"),
+    "style_transfer": Case("style transfer 512", (3, 512, 512), LARGE),
+    "yolo_tiny": Case("YOLO tiny, 416", (3, 416, 416), LARGE),
 }
-LARGE = ("unet", "espcn", "style_transfer", "yolo_tiny")
+OURS = ("mpscnn", "mpscnn, reduced")
+PEERS = ("torch", "torch.compile", "onnxruntime", "openvino", "openvino, reduced", "ncnn", "ncnn, reduced", "litert")
+THROUGHPUT = (
+    "mpscnn, throughput",
+    "mpscnn, reduced, throughput",
+    "openvino, throughput",
+    "openvino, reduced, throughput",
+)
 # Seeded weights amplify rounding: in EfficientNet-B0, PyTorch's float32 differs from float64 by up to 0.003 of the
 # largest result, and its autocast by up to 0.5. Wrong kernels differ by more than 1.
 TOLERANCE = 0.01
@@ -63,81 +73,122 @@ def _module(name: str) -> Any:
     return build(name, seed=0)
 
 
-def _shape(name: str) -> tuple[int, int, int]:
-    return SHAPES.get(name, SHAPE)
+def run(
+    seconds: float = 1.0,
+    case: str = "",
+    plot: str = "",
+    *,
+    peers: Sequence[str] = PEERS,
+    busy: bool = False,
+    quiet: bool = True,
+) -> list[dict[str, Any]]:
+    """Return comparisons as dicts. Each takes about `seconds`, at least nine rounds. `case` is a part of a name.
 
-
-def _onnx(module: Any, shape: tuple[int, int, int] = SHAPE) -> bytes:
-    """Return the module as an ONNX file, for any batch."""
-    import torch
-
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the newer exporter needs another package
-        torch.onnx.export(
-            module,
-            (torch.zeros(1, *shape),),
-            file,
-            dynamo=False,
-            input_names=["x"],
-            output_names=["y"],
-            dynamic_axes={"x": {0: "batch"}, "y": {0: "batch"}},
-        )
-    return file.getvalue()
-
-
-def _contestants(
-    networks: dict[str, mpscnn.Network], module: Any, shape: tuple[int, int, int], batch: int
-) -> tuple[list[Contestant], dict[str, str]]:
-    rng = np.random.default_rng(0)
-    channels, height, width = shape
-    # Channels innermost in memory: channels_last in PyTorch, no copy here. The others copy the values to NCHW.
-    x = rng.standard_normal((batch, height, width, channels), dtype=np.float32).transpose(0, 3, 1, 2)
-    own = [benchmarking.ours(network, {next(iter(network.inputs)): x}, name=name) for name, network in networks.items()]
-    arrays = {"x": x}
-    file: list[bytes] = []
-
-    def onnx() -> bytes:
-        if not file:
-            file.append(_onnx(module, shape))
-        return file[0]
-
-    makers: dict[str, Callable[[], Contestant]] = {
-        "torch": lambda: benchmarking.torch_contestant(module, arrays),
-        "onnxruntime": lambda: benchmarking.onnxruntime_contestant(onnx(), arrays),
-        "openvino": lambda: benchmarking.openvino_contestant(onnx(), arrays),
-        "openvino, reduced": lambda: benchmarking.openvino_contestant(onnx(), arrays, reduced_precision=True),
-    }
-    peers, absent = benchmarking.peers(makers)
-    return [*own, *peers], absent
-
-
-def run(seconds: float = 1.0, case: str = "", plot: str = "") -> list[dict[str, Any]]:
-    """Return comparisons as dicts. Each takes about `seconds`, at least nine rounds. `case` is a part of a name."""
-    comparisons: list[Comparison] = []
-    for name in NETWORKS:
-        batches = LARGE_BATCHES if name in LARGE else BATCHES
-        wanted = [batch for batch in batches if case in f"{name}, batch {batch}"]
-        if not wanted:
-            continue
-        module, shape = _module(name), _shape(name)
-        networks = {
-            label: mpscnn.load(module, input_shapes=(1, *shape), allow_reduced_precision=reduced)
-            for label, reduced in (("mpscnn", False), ("mpscnn, reduced", True))
-        }
-        for batch in wanted:
-            contestants, absent = _contestants(networks, module, shape, batch)
-            comparisons.append(
-                benchmarking.compare(
-                    name,
-                    batch,
-                    contestants,
-                    seconds,
-                    absent=absent,
-                    tolerance=TOLERANCE,
-                    reduced_tolerance=REDUCED_TOLERANCE,
-                )
-            )
+    `busy` adds as many busy loops as processors.
+    """
+    rows: list[dict[str, Any]] = []
+    loops = contestants.processors() if busy else 0
+    for name, one in NETWORKS.items():
+        for batch in one.batches:
+            if case in f"{name}, batch {batch}":
+                rows.append(compare(name, batch, [*OURS, *peers], seconds, loops=loops, quiet=quiet))
     if plot:
-        benchmarking.plot(comparisons, plot, title=mpscnn.Device().name)
-    return [comparison.to_dict() for comparison in comparisons]
+        wanted = dict.fromkeys(("p90", "processor", "busy_loops"), 0)
+        benchmarking.plot(
+            [
+                benchmarking.Comparison(
+                    row["case"],
+                    row["batch"],
+                    [
+                        benchmarking.Measured(**{key: value for key, value in one.items() if key not in wanted})
+                        for one in row["measured"]
+                    ],
+                )
+                for row in rows
+            ],
+            plot,
+            title=mpscnn.Device().name,
+        )
+    return rows
+
+
+def compare(
+    name: str, batch: int, names: Sequence[str], seconds: float, *, loops: int = 0, quiet: bool = True
+) -> dict[str, Any]:
+    """Return a network's comparison, see contestants.compare()."""
+    one = NETWORKS[name]
+    return contestants.compare(
+        _module(one.module or name),
+        name,
+        one.shape,
+        batch,
+        list(names),
+        seconds,
+        loops=loops,
+        tolerance=TOLERANCE,
+        reduced_tolerance=REDUCED_TOLERANCE,
+        quiet=quiet,
+    )
+
+
+# ---- tables
+
+COLUMNS = {
+    "mpscnn": "mpscnn",
+    "torch": "torch",
+    "torch.compile": "torch.compile",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "ncnn": "ncnn",
+    "litert": "LiteRT",
+}
+REDUCED_COLUMNS = {"mpscnn, reduced": "mpscnn, bfloat16", "openvino, reduced": "OpenVINO", "ncnn, reduced": "ncnn"}
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.2f}" if seconds < 0.00995 else f"{seconds * 1e3:.1f}"
+
+
+def ratio(measured: dict[str, Any], ours: str, theirs: Sequence[str]) -> float:
+    """Return the time of the fastest of `theirs` divided by that of `ours`; medians of the ratios within a round."""
+    return float(min(measured[name]["ratio"] for name in theirs) / measured[ours]["ratio"])
+
+
+def table(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the cells of a table in milliseconds, the header first: float32, then bfloat16."""
+    present = {one["name"] for row in rows for one in row["measured"]}
+    exact = [name for name in COLUMNS if name in present]
+    reduced = [name for name in REDUCED_COLUMNS if name in present]
+    header = ["network", *(COLUMNS[name] for name in exact), "best peer / mpscnn"]
+    header += [*(REDUCED_COLUMNS[name] for name in reduced), "best peer / mpscnn"] if len(reduced) > 1 else []
+    lines = [header]
+    for row in rows:
+        measured = {one["name"]: one for one in row["measured"]}
+        cells = [NETWORKS[row["case"]].title]
+        for names in (exact, reduced):
+            ours, *theirs = names
+            if not theirs:
+                continue
+            cells += [milliseconds(measured[name]["seconds"]) if name in measured else "--" for name in names]
+            theirs = [name for name in theirs if name in measured]
+            cells.append(f"{ratio(measured, ours, theirs):.2f}" if theirs else "--")
+        lines.append(cells)
+    return lines
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return a table for each batch, with the geometric means of the ratios."""
+    text = []
+    for batch in sorted({row["batch"] for row in rows}):
+        header, *lines = table([row for row in rows if row["batch"] == batch])
+        text += [f"Batch {batch}:", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+        text += [f"| {' | '.join(line)} |" for line in lines]
+        for number, (place, products) in enumerate(
+            zip([at for at, name in enumerate(header) if "/" in name], ("float32", "bfloat16"), strict=False)
+        ):
+            found = [float(line[place]) for line in lines if line[place] != "--"]
+            if found:
+                text += [""] if not number else []
+                text.append(f"{products}: geometric mean {statistics.geometric_mean(found):.2f}, min {min(found):.2f}.")
+        text.append("")
+    return "\n".join(text)

@@ -333,9 +333,10 @@ def main(arguments: list[str] | None = None) -> int:
 
     import mpscnn
 
-    from .networks import NETWORKS, SHAPE, SHAPES, _module, _onnx
+    from . import contestants
+    from .networks import NETWORKS, SHAPE, _module
 
-    names = [name for name in NETWORKS if name not in SHAPES]
+    names = [name for name, one in NETWORKS.items() if one.shape == SHAPE]
     if options.network not in names:
         parser.error(f"argument --network: {options.network} is not one of {', '.join(names)}.")
     report: dict[str, Any] = {
@@ -348,7 +349,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name:<10}{value}")
     with tempfile.TemporaryDirectory() as folder:
         onnx, saved = Path(folder) / "net.onnx", Path(folder) / "net.mpscnn"
-        onnx.write_bytes(_onnx(_module(options.network)))
+        onnx.write_bytes(contestants.onnx(_module(options.network), SHAPE))
         mpscnn.load(onnx, input_shapes={"x": (1, *SHAPE)}).save(saved)
         if options.memory:
             report["file_mb"] = round(saved.stat().st_size / 1e6)

@@ -9,6 +9,7 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from mpscnn.benchmarking import MIN_ROUNDS, ROUND_SECONDS, interleaved, pause
 
-__all__ = ["ImplementationProcess", "Prepared", "interleaved", "interleaved_prepared"]
+__all__ = ["Prepared", "ServedProcess", "implementation_process", "interleaved", "interleaved_prepared"]
 
 # A function that is not timed, and a timed function of its result.
 Prepared = tuple[Callable[[], Any], Callable[[Any], object]]
@@ -50,28 +51,42 @@ def interleaved_prepared(
     return {name: (min if best else statistics.median)(values) for name, values in samples.items()}
 
 
-class ImplementationProcess:
-    """A process that runs a module's serve() with only one implementation (MPSCNN_IMPL)."""
+class ServedProcess:
+    """A process that runs the function serve() of a module: it answers each line of JSON with another."""
 
-    def __init__(self, module: str, implementation: str) -> None:
-        self.process = subprocess.Popen(
+    def __init__(self, module: str, **environment: str) -> None:
+        self._errors = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(
             [sys.executable, "-c", f"from {module} import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
             cwd=Path(__file__).resolve().parent.parent,
-            env=os.environ | {"MPSCNN_IMPL": implementation},
+            env=os.environ | environment,
         )
 
     def ask(self, *request: Any) -> Any:
         """Send a line of JSON, and return the answer, another."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+        except BrokenPipeError:  # it has ended
+            pass
+        answer = self._process.stdout.readline()
         if not answer:
-            raise RuntimeError(f"The process ended with code {self.process.wait()}.")
+            code = self._process.wait()
+            self._errors.seek(0)
+            last = (self._errors.read().strip().splitlines() or ["no message"])[-1]
+            raise RuntimeError(f"The process ended with code {code}: {last}")
         return json.loads(answer)
 
     def close(self) -> None:
-        self.process.communicate()  # ends its input
+        self._process.communicate()  # ends its input
+        self._errors.close()
+
+
+def implementation_process(module: str, implementation: str) -> ServedProcess:
+    """Return a process that runs a module's serve() with only one implementation (MPSCNN_IMPL)."""
+    return ServedProcess(module, MPSCNN_IMPL=implementation)

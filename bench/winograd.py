@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import mpscnn
 
-from .timing import ImplementationProcess
+from .timing import implementation_process
 
 ROUNDS = 5
 # Images, height, width, inputs, outputs
@@ -108,7 +108,7 @@ def serve() -> None:
 def run(seconds: float = 1.0, case: str = "", shapes: list[tuple[int, ...]] | None = None) -> list[dict[str, Any]]:
     """Return a dict per shape: `seconds`, `max_error` and `rms_error` by implementation."""
     rows = []
-    processes = {name: ImplementationProcess(__name__, name) for name in ("primitive", "winograd")}
+    processes = {name: implementation_process(__name__, name) for name in ("primitive", "winograd")}
     try:
         for shape in shapes or SHAPES:
             for kind in KINDS:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
-import sys
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +34,17 @@ def networks(monkeypatch: pytest.MonkeyPatch) -> Any:
         convolution.weight.copy_(torch.randn(4, 3, 3, 3, generator=generator))
     module = torch.nn.Sequential(convolution, torch.nn.ReLU()).eval()
     monkeypatch.setattr(networks, "_module", lambda name: module)
-    monkeypatch.setattr(networks, "NETWORKS", ("tiny",))
-    monkeypatch.setattr(networks, "BATCHES", (1, 3))
-    monkeypatch.setattr(networks, "SHAPE", (3, 6, 5))
+    monkeypatch.setattr(networks, "NETWORKS", {"tiny": networks.Case("Tiny", (3, 6, 5), (1, 3))})
     return networks
 
 
-def run(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+PEERS = "torch; onnxruntime; openvino; openvino, reduced"
+
+
+def run(capsys: pytest.CaptureFixture[str], *options: str, peers: str = PEERS) -> str:
     from bench import __main__
 
-    assert __main__.main(["networks", "--seconds", "0", *options]) == 0
+    assert __main__.main(["networks", "--seconds", "0", "--peers", peers, *options]) == 0
     return capsys.readouterr().out
 
 
@@ -53,23 +56,51 @@ def test_fields(networks: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["device"], found["version"]) == (mpscnn.Device().name, mpscnn.__version__)
     assert [(one["case"], one["batch"]) for one in found["networks"]] == [("tiny", 1), ("tiny", 3)]
     for one in found["networks"]:
-        assert set(one) == {"case", "batch", "measured", "absent"}
+        assert set(one) == {"case", "batch", "measured", "absent", "busy_loops"}
         assert one["absent"] == {}
+        assert one["busy_loops"] == 0
         names = [row["name"] for row in one["measured"]]
-        assert names == ["mpscnn", "mpscnn, reduced", "torch", "onnxruntime", "openvino", "openvino, reduced"]
+        assert names == [*networks.OURS, *PEERS.split("; ")]
         ours = one["measured"][0]
         assert (ours["ratio"], ours["difference"], ours["precision"]) == (1, 0, "float32")
         for row in one["measured"]:
             assert 0 < row["least"] <= row["lower_quartile"] <= row["seconds"] <= row["upper_quartile"]
             assert row["ratio"] > 0
+            assert row["processor"] > 0
+            assert row["p90"] > 0
             assert row["images_per_second"] == pytest.approx(one["batch"] / row["seconds"])
             assert row["version"]
             assert row["difference"] < (1e-4 if row["precision"] == "float32" else 1e-1)
 
 
+@pytest.mark.parametrize(
+    ("peer", "packages"),
+    [
+        ("torch.compile", ()),
+        ("ncnn", ("ncnn", "pnnx")),
+        ("ncnn, reduced", ("ncnn", "pnnx")),
+        ("litert", ("ai_edge_litert", "litert_torch")),
+        ("mpscnn, throughput; mpscnn, reduced, throughput", ()),
+        ("openvino, throughput; openvino, reduced, throughput", ("openvino",)),
+    ],
+)
+def test_other_programs(
+    networks: Any, capsys: pytest.CaptureFixture[str], peer: str, packages: tuple[str, ...]
+) -> None:
+    """Each computes what we compute, or its absence has a reason."""
+    found = json.loads(run(capsys, "--json", "--case", "batch 3", peers=peer))["networks"][0]
+    if all(importlib.util.find_spec(package) for package in packages) and found["absent"] == {}:
+        assert [row["name"] for row in found["measured"]] == [*networks.OURS, *peer.split("; ")]
+        for row in found["measured"]:
+            assert row["difference"] < (1e-4 if row["precision"] == "float32" else 1e-1)
+    else:
+        assert list(found["absent"]) == peer.split("; ")
+        assert all(found["absent"].values())
+
+
 def test_one_case_as_text_and_as_a_picture(networks: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    written = run(capsys, "--case", "batch 3", "--plot", str(tmp_path / "times.svg"))
+    written = run(capsys, "--case", "batch 3", "--plot", str(tmp_path / "times.svg"), peers="torch")
     assert "tiny, batch 3" in written
     assert "tiny, batch 1" not in written
     picture = (tmp_path / "times.svg").read_text()
@@ -78,23 +109,68 @@ def test_one_case_as_text_and_as_a_picture(networks: Any, capsys: pytest.Capture
     assert "batch 3" in picture
 
 
+def test_table_in_markdown(networks: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside busy loops. A peer's column is there if a process of it was."""
+    written = run(capsys, "--busy", "--markdown", peers="torch; unknown")
+    first, second = re.findall(r"\| network .*\n\|[-|]+\n\| Tiny .*\n", written)
+    assert first.startswith("| network | mpscnn | torch | best peer / mpscnn |\n|---|---|---|---|\n| Tiny | ")
+    assert re.search(r"Batch 1:\n\n\| .*\n.*\n.*\n\nfloat32: geometric mean (\d+\.\d\d), min \1\.\n", written)
+    assert "Batch 3:" in written
+    assert second != first
+
+
+def test_cells_and_means(networks: Any) -> None:
+    """Of made-up times: the ratio is to the fastest peer, that of bfloat16 to bfloat16."""
+    times = {"mpscnn": 4.0, "mpscnn, reduced": 2.0, "torch": 9.0, "onnxruntime": 6.0, "openvino, reduced": 5.0}
+    row = {
+        "case": "tiny",
+        "batch": 1,
+        "measured": [{"name": name, "seconds": ms / 1e3, "ratio": ms / 4} for name, ms in times.items()],
+    }
+    header, line = networks.table([row])
+    assert header[1:5] == ["mpscnn", "torch", "ONNX Runtime", "best peer / mpscnn"]
+    assert line == ["Tiny", "4.00", "9.00", "6.00", "1.50", "2.00", "5.00", "2.50"]
+    faster = {
+        **row,
+        "measured": [{**one, "ratio": one["ratio"] * (2 if one["ratio"] > 1 else 1)} for one in row["measured"]],
+    }
+    written = networks.markdown([row, faster])
+    assert "float32: geometric mean 2.12, min 1.50." in written
+    assert "bfloat16: geometric mean 3.54, min 2.50." in written
+
+
 def test_who_is_not_installed_is_named(
-    networks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    networks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.setitem(sys.modules, "openvino", None)
-    written = run(capsys, "--case", "batch 1")
+    for package in ("onnxruntime", "openvino", "ncnn"):
+        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    written = run(capsys, "--case", "batch 1", peers="onnxruntime; openvino; ncnn; nothing")
     assert "without onnxruntime: ONNX Runtime needs the package onnxruntime, which is not installed" in written
     assert "without openvino: OpenVINO needs the package openvino" in written
+    assert "without ncnn: ncnn needs the package ncnn" in written
+    assert "without nothing: nothing is none of mpscnn, " in written
     assert "\ntiny, batch 1" in written
+
+
+def test_a_process_that_dies_is_named(
+    networks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text(
+        "import os, sys\nsys.stderr.write('it ends\\n')\nsys.stderr.flush()\nos._exit(3)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    written = run(capsys, "--case", "batch 1", peers="onnxruntime")
+    assert "without onnxruntime: The process ended with code 3: it ends" in written
 
 
 def test_results_that_differ_are_not_timed(networks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ONNX file's weights differ from the module's."""
     pytest.importorskip("onnxruntime")
     import onnx
+    from bench import contestants
 
-    export = networks._onnx
+    export = contestants.onnx
 
     def other(module: Any, shape: tuple[int, int, int]) -> bytes:
         model = onnx.load(io.BytesIO(export(module, shape)))
@@ -104,12 +180,12 @@ def test_results_that_differ_are_not_timed(networks: Any, monkeypatch: pytest.Mo
         return bytes(model.SerializeToString())
 
     timed: list[Any] = []
-    monkeypatch.setattr(networks, "_onnx", other)
+    monkeypatch.setattr(contestants, "onnx", other)
     monkeypatch.setattr(benchmarking, "rounds", lambda *arguments, **named: timed.append(arguments))
     with pytest.raises(
         benchmarking.ResultsDifferError, match="tiny, batch 1: results of onnxruntime differ from those"
     ):
-        networks.run(0.0)
+        networks.run(0.0, peers=["onnxruntime"])
     assert timed == []
 
 

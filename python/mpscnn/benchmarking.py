@@ -43,6 +43,8 @@ MIN_ROUNDS = 9
 
 PEERS = ("torch", "onnxruntime", "openvino")
 
+Timer = Callable[[Callable[[], object], int], float]
+
 # Max difference over the max magnitude of the first contestant's result, float32 and reduced precision.
 TOLERANCE = 1e-3
 REDUCED_TOLERANCE = 1e-1
@@ -77,10 +79,15 @@ def rounds(
     *,
     round_seconds: float = ROUND_SECONDS,
     progress: Callable[[float], object] | None = None,
+    timer: Timer | None = None,
 ) -> dict[str, list[float]]:
-    """Return the seconds per call of each contestant, one number per round; see `interleaved`."""
+    """Return the seconds per call of each contestant, one number per round; see `interleaved`.
+
+    `timer(run, calls)` returns the mean seconds of `calls` calls of `run`, after one call that is not timed.
+    """
+    timer = timer or _seconds_after_one
     calls = {
-        name: max(1, int(round_seconds / min(_seconds(run, 1) for _ in range(3)))) for name, run in contestants.items()
+        name: max(1, int(round_seconds / min(timer(run, 1) for _ in range(2)))) for name, run in contestants.items()
     }
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     start, done = time.perf_counter(), 0
@@ -89,8 +96,7 @@ def rounds(
             progress(min(passed / seconds if seconds > 0 else 1.0, done / MIN_ROUNDS))
         for name in random.sample(list(contestants), len(contestants)):
             pause()
-            _seconds(contestants[name], 1)
-            samples[name].append(_seconds(contestants[name], calls[name]))
+            samples[name].append(timer(contestants[name], calls[name]))
         done += 1
     if progress:
         progress(1.0)
@@ -135,7 +141,8 @@ def _others_run() -> bool:
     return False
 
 
-def _seconds(run: Callable[[], object], calls: int) -> float:
+def _seconds_after_one(run: Callable[[], object], calls: int) -> float:
+    run()
     start = time.perf_counter()
     for _ in range(calls):
         run()
@@ -181,8 +188,11 @@ def ours(network: Network, arrays: Mapping[str, NDArray[Any]], *, name: str = "m
     return Contestant(name, metadata_version("mpscnn"), "bfloat16 permitted" if reduced else "float32", run)
 
 
-def torch_contestant(module: Any, arrays: Mapping[str, NDArray[Any]]) -> Contestant:
-    """Return a torch.nn.Module or exported program as a contestant: inference mode, channels_last."""
+def torch_contestant(module: Any, arrays: Mapping[str, NDArray[Any]], *, compiled: bool = False) -> Contestant:
+    """Return a torch.nn.Module or exported program as a contestant: inference mode, channels_last.
+
+    `compiled`: by torch.compile with the options max_autotune and freezing.
+    """
     try:
         import torch
     except ModuleNotFoundError:
@@ -196,15 +206,17 @@ def torch_contestant(module: Any, arrays: Mapping[str, NDArray[Any]]) -> Contest
         raise TypeError(f"{type(module).__name__} is neither a torch.nn.Module nor an exported program.")
     model = cast(Any, model).to(memory_format=torch.channels_last)
     tensors = [_channels_last(torch, array) for array in arrays.values()]
+    if compiled:
+        model = torch.compile(model, options={"max_autotune": True, "freezing": True})
 
     def run() -> list[NDArray[Any]]:
-        with torch.inference_mode():
+        with torch.no_grad() if compiled else torch.inference_mode():  # freezing refuses inference mode's tensors
             results = model(*tensors)
         if isinstance(results, Mapping):
             results = tuple(results.values())
         return [result.numpy() for result in (results if isinstance(results, (tuple, list)) else (results,))]
 
-    return Contestant("torch", str(torch.__version__), "float32", run)
+    return Contestant("torch.compile" if compiled else "torch", str(torch.__version__), "float32", run)
 
 
 def _channels_last(torch: Any, array: NDArray[Any]) -> Any:
@@ -332,8 +344,9 @@ def compare(
     progress: Callable[[float], object] | None = None,
     tolerance: float | None = None,
     reduced_tolerance: float = REDUCED_TOLERANCE,
+    timer: Timer | None = None,
 ) -> Comparison:
-    """Compare the results of the contestants, then time them; return a `Comparison`.
+    """Compare the results of the contestants, then time them; return a `Comparison`. `timer`: see `rounds`.
 
     Raises
     ------
@@ -356,7 +369,11 @@ def compare(
             )
         differences[player.name] = difference
     samples = rounds(
-        {player.name: player.run for player in players}, seconds, round_seconds=NETWORK_ROUND_SECONDS, progress=progress
+        {player.name: player.run for player in players},
+        seconds,
+        round_seconds=NETWORK_ROUND_SECONDS,
+        progress=progress,
+        timer=timer,
     )
     medians = {name: statistics.median(values) for name, values in samples.items()}
     return Comparison(
@@ -497,9 +514,13 @@ _COLOURS = {
     "mpscnn": "#3b73b9",
     "mpscnn, reduced": "#8fb4e3",
     "torch": "#d9683c",
+    "torch.compile": "#f0a98a",
     "onnxruntime": "#6c737c",
     "openvino": "#7350b8",
     "openvino, reduced": "#b9a3e3",
+    "ncnn": "#c2a53a",
+    "ncnn, reduced": "#e0cf8c",
+    "litert": "#4c9a8a",
 }
 
 
