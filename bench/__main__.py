@@ -15,6 +15,7 @@ from mpscnn.layers import aligned
 from . import (
     candidates,
     contention,
+    convolutions,
     core_ai,
     fully_connected,
     functions,
@@ -45,6 +46,7 @@ SECTIONS = [
     "graphs",
     "training",
     "contention",
+    "convolutions",
     "winograd",
     "fully_connected",
 ]
@@ -148,6 +150,18 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
     print(aligned(header, lines, right=4))
     for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
         print(f"without {name}: {reason}")
+
+
+def _print_convolutions(rows: list[dict[str, Any]]) -> None:
+    header = ("convolution", "mpscnn us", "oneDNN us", "ratio", "GFLOP/s", "of the peak", "oneDNN's")
+    lines = []
+    for row in rows:
+        ours, theirs = (row["seconds"][name] for name in ("mpscnn", "oneDNN"))
+        speed = row["gflops"]
+        shares = (f"{speed[name] / speed['peak']:.2f}" for name in ("mpscnn", "oneDNN"))
+        times = (f"{ours * 1e6:.0f}", f"{theirs * 1e6:.0f}", f"{theirs / ours:.2f}", f"{speed['mpscnn']:.0f}")
+        lines.append((row["case"], *times, *shares))
+    print(aligned(header, lines, right=6))
 
 
 def _print_winograd(rows: list[dict[str, Any]]) -> None:
@@ -279,6 +293,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_contention(results["contention"])
+    if "convolutions" in what:
+        results["convolutions"] = convolutions.run(options.seconds, options.case, quiet=options.json)
+        if not options.json:
+            print()
+            _print_convolutions(results["convolutions"])
     if "winograd" in what:
         results["winograd"] = winograd.run(options.seconds, options.case)
         if not options.json:

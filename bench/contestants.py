@@ -142,7 +142,11 @@ def _ours_side_by_side(files: Files, batch: int, *, reduced: bool = False) -> Co
     arrays = {next(iter(network.inputs)): files.image(batch)}
     calls = [benchmarking.ours(network, arrays) for _ in range(processors())]
     pool = ThreadPoolExecutor(len(calls))
-    run = lambda: list(pool.map(lambda call: call.run(), calls))[0]  # noqa: E731
+
+    def run() -> list[Array]:
+        results = list(pool.map(lambda call: call.run(), calls))
+        return results[0]
+
     return SideBySide("mpscnn", calls[0].version, calls[0].precision, run, len(calls))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -55,7 +56,7 @@ class ServedProcess:
     """A process that runs the function serve() of a module: it answers each line of JSON with another."""
 
     def __init__(self, module: str, **environment: str) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 -- closed by close()
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from {module} import serve; serve()"],
             stdin=subprocess.PIPE,
@@ -70,10 +71,8 @@ class ServedProcess:
         """Send a line of JSON, and return the answer, another."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        try:
+        with contextlib.suppress(BrokenPipeError):  # it has ended
             print(json.dumps(request), file=self._process.stdin, flush=True)
-        except BrokenPipeError:  # it has ended
-            pass
         answer = self._process.stdout.readline()
         if not answer:
             code = self._process.wait()

@@ -29,6 +29,27 @@ def test_fully_connected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert all(1e-6 < seconds < 1 for seconds in row["seconds"].values())
 
 
+@pytest.mark.skipif(ENGINE not in ("", "cpu"), reason="the implementations are the CPU engine's")
+def test_convolutions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, convolutions
+
+    found = {name: convolutions.shapes(name) for name in convolutions.NETWORKS}
+    assert {name: len(shapes) for name, shapes in found.items()} == {"resnet50": 23, "mobilenet_v2": 30}
+
+    assert found["resnet50"][0].flops == 2 * 112 * 112 * 64 * 3 * 49
+    case = "depth-wise 3 x 3, stride 2, 14 x 14 x 576 to 576"
+    options = ["convolutions", "--seconds", "0.01", "--case", case]
+    assert __main__.main([*options, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["convolutions"]
+    assert row["case"] == f"mobilenet_v2: {case}"
+    assert row["gflops"]["mpscnn"] == pytest.approx(2 * 7 * 7 * 576 * 9 / row["seconds"]["mpscnn"] / 1e9)
+    assert min(row["gflops"].values()) > 0.01
+    assert __main__.main(options) == 0
+    assert len(capsys.readouterr().out.splitlines()[-1].split()[-6:]) == 6
+
+
 def test_streams(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Each case has a rate per device, alone and together."""
     torch = pytest.importorskip("torch")
