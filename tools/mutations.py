@@ -51,6 +51,8 @@ COMPONENTS = {
         "csrc/openmps/engine/cpu/convolution/winograd_convolution.inc",
         "csrc/openmps/engine/cpu/convolution/winograd_weights.inc",
         "csrc/openmps/engine/cpu/pointwise/vectors.hpp",
+        "csrc/openmps/engine/cpu/pooling/pool_columns.cpp",
+        "csrc/openmps/engine/cpu/pooling/pool_columns.inc",
         "csrc/openmps/engine/cpu/reduction/pixel_sums.cpp",
     ),
     "Quantization": (

@@ -82,8 +82,8 @@ def forward() -> Iterator[Row]:
         yield row("Pool", f"immense, {c}", {"src": src, "window": huge.fields()}, {"dst": wanted})
 
 
-def halves() -> Iterator[Row]:
-    """Maxima of float16, which pairs of values are compared for; negative sources show zeros beyond the edges."""
+def narrow() -> Iterator[Row]:
+    """Narrow windows, which have kernels of their own; negative sources show zeros beyond the edges."""
     cases = (
         ((2, 2), (2, 2), (0, 0)),
         ((3, 3), (2, 2), (-1, -1)),
@@ -99,6 +99,11 @@ def halves() -> Iterator[Row]:
                 size = (-(-7 // stride[0]), -(-9 // stride[1]))
                 window = Window(kernel, stride, start=start, edge=edge)
                 yield forward_row(f"halves {kernel} {edge} {c}", "max", src, window, size, (0, 0), 0.0, "float16")
+                wide = src.astype(np.float32)
+                yield forward_row(f"max {kernel} {edge} {c}", "max", wide, window, size, (0, 0), 0.0)
+                wide = floats(rng, src.shape, -3, -1)
+                for pad in ((0, 0), (1, 2)):
+                    yield forward_row(f"mean {kernel} {edge} {c} {pad}", "average", wide, window, size, pad, 3e-6)
 
 
 def forward_row(
@@ -303,7 +308,7 @@ def immense() -> Iterator[Row]:
 
 def rows() -> Iterator[Row]:
     yield from forward()
-    yield from halves()
+    yield from narrow()
     yield from map(gradient_row, range(240))
     for part in (choices, overlapping, tiled, immense):
         yield from part()

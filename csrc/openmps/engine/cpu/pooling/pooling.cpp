@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/cpu/pointwise/vectors.hpp"
+#include "engine/cpu/pooling/pool_columns.hpp"
 #include "engine/shared/float_rows.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/isa.hpp"
@@ -175,6 +176,7 @@ const char* pool_bytes(const PoolProblem& problem) {
 
 constexpr Implementation<PoolProblem> kPools[] = {
     {"pool_bytes", pool_bytes},
+    {"pool_columns", pool_columns},
     {"pool_blocks", pool_blocks},
 };
 const ImplementationNames kPoolNames(kPools);
