@@ -10,8 +10,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +52,7 @@ def staging(folder: Path) -> Iterator[Path]:
         with defer_interrupts():
             _remove_abandoned(folder)
             while lock is None:
-                lock = _locked(folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}")
+                lock = _locked(folder / f"{_PREFIX}{os.urandom(8).hex()}{_SUFFIX}")
             place = _content(lock.name)
             place.mkdir()
         yield place
@@ -81,6 +79,8 @@ def _content(lock: str) -> Path:
 
 def _remove(lock: str) -> None:
     """Remove the folder, then its lock file, so that every folder has a lock file."""
+    import shutil  # it imports the decompressors of archives
+
     shutil.rmtree(_content(lock), ignore_errors=True)
     with contextlib.suppress(OSError):
         os.unlink(lock)

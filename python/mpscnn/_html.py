@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 
 
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], totals: Sequence[str] = (), *, right: int, caption: str = ""
 ) -> str:
     """Return an HTML table; the last `right` columns hold numbers. Every text is escaped."""
+    from html import escape  # it imports a table of 2,000 names
 
     def line(cells: Sequence[str], tag: str) -> str:
         first = len(cells) - right

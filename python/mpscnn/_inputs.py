@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of a model's inputs that are no types of images: their arrays are converted before each call."""
+"""Shapes and types of a model's inputs. Arrays whose type is none of images are converted before each call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _sizes
+from . import _checks, _sizes
 from .graph import FRACTIONS, INPUT_DTYPES, Input
 
 EXACT = 1 << 24  # float32 holds all whole numbers up to this magnitude
@@ -114,3 +114,24 @@ def _check_magnitude(array: Any, spec: Input) -> None:
 
 
 assert set(FRACTIONS) < set(INPUT_DTYPES)
+
+
+def image_shape(spec: Input, shape: Sequence[int] | None, *, is_checked: bool = True) -> tuple[int, int, int, int]:
+    """Return (N, H, W, C) of one input; None is a batch of 1. `is_checked`: the input's condition on sizes."""
+    extents: dict[str, int | None] = {"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}
+    if shape is None:
+        free = [
+            word for letter, word in (("H", "height"), ("W", "width"), ("C", "channels")) if extents[letter] is None
+        ]
+        if free:
+            raise ValueError(f'input "{spec.name}": {" and ".join(free)} are free: give its shape ({spec.layout}).')
+    else:
+        layout, shape = spec.layout, _checks.integers(shape, f'input_shapes["{spec.name}"]', minimum=0)
+        if len(shape) != len(layout):
+            raise ValueError(f'input "{spec.name}": the shape {shape} has not the {len(layout)} extents of {layout}.')
+        extents.update(dict.fromkeys("HWC", 1))
+        extents.update(zip(layout, shape, strict=True))
+    n, h, w, c = (int(extents[letter] or 1) for letter in "NHWC")
+    if is_checked:
+        check_sizes(spec, {"N": n, "H": h, "W": w})
+    return n, h, w, c

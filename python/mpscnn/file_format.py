@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from .graph import (
     Graph,
     Input,
     Value,
+    signature_of,
 )
 from .kernels import KERNELS
 
@@ -254,7 +254,7 @@ class _Reader:
             raise self._wrong("the graph has no inputs or no outputs.")
 
     def _take_shape(self, graph: Graph, spec: Input, shape: list[Any], where: str) -> None:
-        from .layers import image_shape
+        from ._inputs import image_shape
 
         for extent in shape:
             _checks.integer(extent, f"{where}: an extent of its shape", minimum=1, maximum=2**31 - 1)
@@ -300,7 +300,7 @@ class _Reader:
         if kernel not in KERNELS:
             raise self._wrong(f'{where}: there is no kernel "{kernel:.100}".')
         # Names that are not parameters of the kernel might be parameters of Graph.add.
-        strange = set(arguments) - set(inspect.signature(KERNELS[kernel]).parameters) | set(arguments) & {"device"}
+        strange = set(arguments) - set(signature_of(KERNELS[kernel]).parameters) | set(arguments) & {"device"}
         if strange:
             raise self._wrong(f'{where}: {kernel} has no parameter "{min(strange):.100}".')
         dtype = self._get(node, "result_dtype", str, where) if "result_dtype" in node else ""

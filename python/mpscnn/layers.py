@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from . import _checks, _inputs
 from ._html import table as html_table
-from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Input, Node
+from ._inputs import image_shape
+from .graph import ADAPTIVE_POOL, CONCATENATE, INTERPOLATE, METAL_FUNCTION, Graph, Node
 from .kernels import KERNELS, row_of
 from .network import Network
 
@@ -230,27 +230,6 @@ def image_shapes(network: Network, input_shapes: InputShapes = None) -> list[Sha
         else image_shape(spec, input_shapes.get(name), is_checked=network._others is None)
         for name, spec in inputs.items()
     ]
-
-
-def image_shape(spec: Input, shape: Sequence[int] | None, *, is_checked: bool = True) -> Shape:
-    """Return (N, H, W, C) of one input; None is a batch of 1. `is_checked`: the input's condition on sizes."""
-    extents: dict[str, int | None] = {"N": 1, "H": spec.height, "W": spec.width, "C": spec.channels}
-    if shape is None:
-        free = [
-            word for letter, word in (("H", "height"), ("W", "width"), ("C", "channels")) if extents[letter] is None
-        ]
-        if free:
-            raise ValueError(f'input "{spec.name}": {" and ".join(free)} are free: give its shape ({spec.layout}).')
-    else:
-        layout, shape = spec.layout, _checks.integers(shape, f'input_shapes["{spec.name}"]', minimum=0)
-        if len(shape) != len(layout):
-            raise ValueError(f'input "{spec.name}": the shape {shape} has not the {len(layout)} extents of {layout}.')
-        extents.update(dict.fromkeys("HWC", 1))
-        extents.update(zip(layout, shape, strict=True))
-    n, h, w, c = (int(extents[letter] or 1) for letter in "NHWC")
-    if is_checked:
-        _inputs.check_sizes(spec, {"N": n, "H": h, "W": w})
-    return n, h, w, c
 
 
 def default_shapes(network: Network, *, batch: int = 1) -> dict[str, tuple[int, ...]] | None:

@@ -298,7 +298,7 @@ def _read_pt2(path: Path, *, mapped: bool) -> Graph:
 
 def _loaded_shapes(network: Network, input_shapes: Any, example_inputs: Any) -> dict[str, Shape]:
     """Return (N, H, W, C) of the inputs whose shapes were given to `load`, by name or in order."""
-    from .layers import image_shape
+    from ._inputs import image_shape
 
     given = input_shapes if example_inputs is None else _tensor_shapes(example_inputs)
     if not given:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from .descriptors import NeuronDescriptor
-from .graph import Graph, Node
+from .graph import Graph, Node, signature_of
 from .kernels import KERNELS, row_of
 
 _WITH_WEIGHTS = ("Convolution", "ConvolutionTranspose", "FullyConnected")
@@ -203,7 +202,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 
 def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescriptor:
     """Return the activation that a neuron kernel computes."""
-    bound = inspect.signature(KERNELS[kernel]).bind(**arguments)
+    bound = signature_of(KERNELS[kernel]).bind(**arguments)
     bound.apply_defaults()
     given = bound.arguments
     if kernel == "Neuron":
@@ -223,11 +222,11 @@ def _neuron_type(kernel: str) -> Any:
 
 
 def _argument(node: Node, name: str) -> Any:
-    return node.arguments.get(name, inspect.signature(KERNELS[node.kernel]).parameters[name].default)
+    return node.arguments.get(name, signature_of(KERNELS[node.kernel]).parameters[name].default)
 
 
 def _parameters(kernel: str) -> frozenset[str]:
-    return frozenset(inspect.signature(KERNELS[kernel]).parameters) if kernel in KERNELS else frozenset()
+    return frozenset(signature_of(KERNELS[kernel]).parameters) if kernel in KERNELS else frozenset()
 
 
 def _is_placed(node: Node) -> bool:

@@ -12,10 +12,9 @@ import json
 import math
 import os
 import warnings
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,9 @@ from numpy.typing import NDArray
 from .. import errors
 from ..errors import InvalidModelError, MissingPackageError
 from .mapped_files import content, opened, read_file
+
+if TYPE_CHECKING:
+    import zipfile
 
 HEADER_LIMIT = 100_000_000  # bytes; the safetensors package rejects longer headers as well
 TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
@@ -459,6 +461,8 @@ def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
             )
         arrays: dict[str, Callable[[], NDArray[Any]]] = {}
         shapes: dict[str, tuple[int, ...]] = {}
+        import zipfile
+
         for entry in entries:
             if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise InvalidModelError(
@@ -478,6 +482,8 @@ def npz(path: Path, *, inflation_limit: int = INFLATION_LIMIT) -> Weights:
 @contextlib.contextmanager
 def opened_archive(path: Path, file: BinaryIO, limit: int) -> Iterator[zipfile.ZipFile]:
     """Open a ZIP archive of at most `limit` members."""
+    import zipfile
+
     # The end record, followed only by a comment, has the number of members [APPNOTE.TXT, 4.3.16].
     file.seek(max(0, os.fstat(file.fileno()).st_size - 22 - 65535))
     end = file.read()
@@ -600,6 +606,8 @@ def _check_pytorch_archive(path: Path, file: BinaryIO, size: int) -> None:
 
 def check_stored(path: Path, entries: list[zipfile.ZipInfo], size: int) -> None:
     """Check that members of a PyTorch archive are not compressed, so that they are no larger than the file."""
+    import zipfile
+
     if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
         raise InvalidModelError(
             f'"{path}": members of the archive are compressed or encrypted, which PyTorch never does.'
