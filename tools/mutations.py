@@ -97,6 +97,7 @@ COMPONENTS = {
         "python/mpscnn/importing/ops/reduction.py",
         "python/mpscnn/importing/torch_export.py",
         "python/mpscnn/importing/torch_guards.py",
+        "python/mpscnn/importing/torch_numbers.py",
         "python/mpscnn/importing/torch_module.py",
         "python/mpscnn/importing/torch_patterns.py",
         "python/mpscnn/importing/torch_positions.py",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -85,10 +86,151 @@ def test_batches_are_right_or_refused(name: str, batch: int, given: str) -> None
     assert batch in taken
     if given != "one size":
         assert taken == {*range(1, 7)}  # the module is read again
-    elif name == "is_3":
-        assert taken >= {batch}  # of a trace with three images
     else:
         assert taken == accepted[batch > 1]
+
+
+def _halved(x: Any) -> Any:
+    left = len(x)
+    while left > 1:
+        x, left = x + 1, left // 2
+    return x
+
+
+def _times_log(x: Any) -> Any:
+    for i in range(int(math.log2(x.shape[2]))):
+        x = x + i
+    return x
+
+
+def _padded(x: Any) -> Any:
+    return F.pad(x, (0, 0, 0, math.ceil(x.shape[2] / 4) * 4 - x.shape[2]))
+
+
+# Ways to ask for an extent. Most make a number of Python or a text of it.
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    **{
+        name: lambda x, asked=asked: x * 2 if asked(x) else x + 1  # type: ignore[misc]
+        for name, asked in {
+            "len": lambda x: len(x) > 5,
+            "len_is": lambda x: x.__len__() == 6,
+            "list": lambda x: len(list(x)) > 5,
+            "unbind": lambda x: len(x.unbind(0)) > 5,
+            "split": lambda x: len(x.split(1)) > 5,
+            "chunk": lambda x: len(x.chunk(4)) > 3,
+            "chunk_of_rows": lambda x: len(x.chunk(4, 2)) > 3,
+            "int": lambda x: int(x.shape[0]) > 5,
+            "float": lambda x: float(x.shape[0]) > 5.0,
+            "numel": lambda x: x.numel() > 600,
+            "nbytes": lambda x: x.nbytes > 2400,
+            "product": lambda x: x.shape.numel() > 600,
+            "range": lambda x: sum(1 for _ in range(x.shape[0])) > 5,
+            "set": lambda x: x.shape[0] in {6, 7},
+            "text": lambda x: f"{x.shape[0]}" == "6",
+            "text_of_shape": lambda x: "(6, 3" in str(tuple(x.shape)),
+            "text_of_size": lambda x: "6" in repr(x.shape),
+            "index": lambda x: "abcdefghijklmnopqr"[x.shape[0]] > "f",
+            "size": lambda x: x.size() == torch.Size((6, 3, 6, 5)),
+            "tensor": lambda x: bool(torch.tensor(x.shape[0]) > 5),
+            "empty": lambda x: bool(x[5:].numel()),
+            "stride": lambda x: x.stride(0) == 90,
+            "contiguous": lambda x: x.is_contiguous(),
+            "channels_last": lambda x: x.is_contiguous(memory_format=torch.channels_last) and x.shape[2] > 1,
+            "storage": lambda x: x.untyped_storage().nbytes() > 2400,
+            "multiple": lambda x: x.shape[2] % 4,
+            "ceil": lambda x: math.ceil(x.shape[2] / 4) > 2,
+            "root": lambda x: x.shape[2] ** 0.5 > 3,
+            "len_of_rows": lambda x: len(x[0, 0]) > 8,
+            "squeezed": lambda x: x[:, :, :1].squeeze(2).squeeze(2).ndim > 2,
+        }.items()
+    },
+    "lookup": lambda x: x * {1: 1, 2: 1, 3: 1, 4: 1, 6: 5}.get(x.shape[0], 1),
+    "lookup_of_int": lambda x: x * {6: 5}.get(int(x.shape[0]), 1),
+    "nested": lambda x: x if len(x) > 2 else x * 2 if len(x) == 2 else x,
+    "loop": _halved,
+    "loop_of_rows": _times_log,
+    "padded": _padded,
+    "zip": lambda x: x + sum(weight for weight, _ in zip(range(1, 6), x, strict=False)),
+    "times": lambda x: x * x.shape[0] + len(x),
+    "times_tensor": lambda x: x * torch.tensor(x.shape[0]) + x.new_tensor([len(x)]),
+    "sum": lambda x: x + torch.arange(x.shape[0]).sum() + torch.ones(x.shape[0]).sum(),
+    "where": lambda x: torch.where(torch.tensor(x.shape[0]) > 5, x * 2, x + 1),
+    "min": lambda x: x * min(len(x), 5) * min(x.shape[2], 8),
+    "windows": lambda x: x.view(int(x.numel() / (3 * 6 * 5)), 3, -1) * 2,
+    "truth": lambda x: x * (x.shape[2] > 7) + (x.shape[0] > 2),
+    "argument": lambda x: F.adaptive_max_pool2d(x, (max(x.shape[2] // 2, 1), x.shape[3])),
+    "mean": lambda x: x.flatten(1).sum(1) / x[0].numel() + x.sum((1, 2, 3)) / int(x.shape[2] * x.shape[3]),
+}
+
+
+@pytest.mark.parametrize(("batch", "fixed"), [(1, False), (4, True)])
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_extents_in_code_of_python(name: str, batch: int, fixed: bool) -> None:
+    module, shape = Function(QUESTIONS[name]), (batch, 3, 6, 5)
+    net = mpscnn.load(module, input_shapes=shape, options={"free_size": False} if fixed else None)
+    others = [(n, 3, 6, 5) for n in (1, 2, 3, 4, 6, 8, 17)] + [(1, 3, 9, 5), (2, 3, 12, 7), (6, 3, 3, 5), (8, 3, 1, 1)]
+    for other in [shape, *others]:
+        x = torch.rand(other)
+        try:
+            found = net(x)
+        except ValueError:
+            assert fixed or name == "windows" or other[2:] == (1, 1), other
+            assert other != shape
+        else:
+            expected = module(x).numpy()
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5, err_msg=str(other))
+
+
+def test_code_that_only_divides_extents_leaves_the_batch_free() -> None:
+    """Windows, as in the restoration networks that follow Swin Transformer."""
+
+    def windows(x: Any) -> Any:
+        x = x.view(-1, 3, 3, 5) * 2
+        return x.view(int(x.shape[0] / (6 * 5 / 3 / 5)), 2, -1)
+
+    module = Function(windows)
+    (spec,) = mpscnn.load(module, input_shapes=(4, 3, 6, 5), options={"free_size": False}).inputs.values()
+    assert spec.sizes == ""
+
+
+def test_names_are_restored_after_a_trace() -> None:
+    before = {name: vars(torch.SymInt).get(name) for name in ("__int__", "__index__", "__repr__")}
+    scope: dict[str, Any] = {"nn": nn}
+    exec(
+        "class One(nn.Module):\n  def forward(self, x):\n"
+        "    assert type(1) == int and isinstance(1, int) and issubclass(bool, int) and {int: 1}[int] == 1\n"
+        "    return x.view(int(x.shape[0]), int('-1')) * (2 if len(x) > 3 else len([1]))",
+        scope,
+    )
+    net = mpscnn.load(scope["One"]().eval(), input_shapes=(1, 3, 6, 5))
+    assert net.inputs["x"].sizes == "(batch <= 3)"
+    assert "int" not in scope
+    assert "len" not in scope
+    assert {name: vars(torch.SymInt).get(name) for name in before} == before
+
+
+def test_constants_of_the_batch() -> None:
+    """Programs, which cannot be read again."""
+
+    def program(function: Callable[[Any], Any]) -> Any:
+        return torch.export.export(
+            Function(function), (torch.rand(3, 3, 6, 5),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),)
+        )
+
+    for function in (
+        lambda x: x * torch.tensor(x.shape[0]),
+        lambda x: x + torch.ones(x.shape[0], 2).sum(0).mean(),
+        lambda x: x + torch.cat([torch.zeros(x.shape[0]), torch.ones(1)]).sum(),
+    ):
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match="a constant that depends on the number of images"):
+            mpscnn.load(program(function))
+    token = torch.rand(1, 1, 5)
+    kept = program(lambda x: torch.cat([x.flatten(1, 2), (token.expand(len(x.flatten(0, 0)), -1, -1) + 1) * 2], 1))
+    for images in (1, 2, 5):
+        x = torch.rand(images, 3, 6, 5)
+        expected = torch.cat([x.flatten(1, 2), (token.expand(images, -1, -1) + 1) * 2], 1)
+        np.testing.assert_allclose(mpscnn.load(kept)(x), expected.numpy(), rtol=1e-6, atol=1e-6)
 
 
 def test_the_axis_of_the_batch_is_not_squeezed() -> None:

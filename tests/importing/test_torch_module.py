@@ -351,7 +351,7 @@ REFUSED = {
     "batch_in_channels": (lambda x: x.flatten(0, 1).unsqueeze(0) * 2, "the batch taken together"),
     "first_image": (lambda x: x[:1] * 2, "a part of the batch"),
     "images_in_other_order": (lambda x: x.transpose(0, 1) + 1, "the axis of the batch"),
-    "number_of_images": (lambda x: x * x.shape[0], "the number of images"),
+    "number_of_images": (lambda x: x.sort(0).values * x.shape[0], "an order of the images of the batch"),
     "dropout_always": (lambda x: F.dropout(x, 0.5, True), "dropout in training"),
     "statistics_of_batch": (lambda x: F.batch_norm(x, None, None, training=True), "the statistics of the batch"),
     "random": (lambda x: x + torch.rand(4, 1, 1), "random numbers"),

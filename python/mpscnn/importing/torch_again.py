@@ -99,9 +99,9 @@ class Again:
 
 
 def _like(value: Any, shape: Sequence[int] | None = None) -> torch.Tensor:
-    """Return zeros of one value in memory, with the type of a tensor or array and its shape or another."""
+    """Return zeros with the type of a tensor or array, and its shape or another."""
     one = torch.as_tensor(value)
-    return torch.zeros(1, dtype=one.dtype, device=one.device).expand(tuple(one.shape if shape is None else shape))
+    return torch_module.zeros_like(one, one.shape if shape is None else shape)
 
 
 def _alias(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,9 @@ from ..errors import InvalidModelError
 from .builder import Builder, Tensor, UnmappedError
 from .ops import shape
 
+# Why a number or constant is refused: the module may be read for one number of images.
+OF_BATCH = "depends on the number of images"
+
 
 class Computed:
     """A number that the program computes from extents of its inputs."""
@@ -202,7 +205,7 @@ class Arguments:
     def _fixed(self, value: Any, name: str) -> Any:
         if isinstance(value, (Sized, Number)):
             if value.of_batch:
-                raise UnmappedError(f"{name} depends on the number of images")
+                raise UnmappedError(f"{name} {OF_BATCH}")
             if value.of_extents:
                 self.builder.fix()
         elif not isinstance(value, (bool, int, float)):

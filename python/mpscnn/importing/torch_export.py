@@ -29,7 +29,7 @@ from . import torch_batch, torch_checks, torch_guards, torch_positions
 from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError, functions
 from .ops import arithmetic
-from .torch_arguments import Arguments, Merged, Missing, Number, Rows, Sized, Turned
+from .torch_arguments import OF_BATCH, Arguments, Merged, Missing, Number, Rows, Sized, Turned
 from .torch_guards import symbols
 from .torch_patterns import Pattern, operator_name, patterns
 
@@ -51,6 +51,14 @@ _REPEATED = {"expand", "expand_as"}
 
 # Constants with the type of a tensor.
 _FILLED = {"new_full", "new_zeros", "new_ones"}
+
+# Operators whose constants repeat for each image, if those they are given do, and shapes alone depend on the batch.
+_SHAPING = {
+    *("empty", "full", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like"),
+    *("zeros", "zeros_like", "alias", "cat", "clone", "contiguous", "detach", "expand", "expand_as", "flatten"),
+    *("lift_fresh_copy", "permute", "repeat", "reshape", "select", "slice", "split", "to", "_to_copy", "transpose"),
+    *("type_as", "unflatten", "unsqueeze", "view", "view_as", "affine_grid_generator"),
+}
 
 # Operators that compute with positions of pixels as with any tensor.
 _WITH_POSITIONS = {"add", "div", "mul", "rsub", "sub", "cat", "stack", "maximum", "minimum", "addcmul"}
@@ -353,6 +361,7 @@ class _Reader:
         self.nodes = list(program.graph.nodes)
         self.batch: Any = None  # first extent of the inputs: an int or an expression
         self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
+        self.batched: dict[torch.fx.Node, bool] = {}  # constants of the batch's extent; whether values depend on it
         self.positions: dict[torch.fx.Node, Any] = {}  # of these, what is known for all sizes, as torch_positions says
         self.placed: dict[
             tuple[torch.fx.Node, int], Tensor
@@ -444,6 +453,7 @@ class _Reader:
         given = [(name, inputs[name].layout, node.meta["val"].shape) for node, name in self.user_inputs]
         conditions = torch_guards.Conditions(self.program, given)
         conditions.read_branches()
+        conditions.read_shapes()
         if not self.of_module:
             conditions.read_stated(self.guards)
         for place, on_extents, on_batch in conditions.unknown:
@@ -512,6 +522,7 @@ class _Reader:
                 value := self._argument(node.args[0]), torch.Tensor
             ):
                 self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
+                self.batched |= {node: True} if self.batched.keys() & set(node.all_input_nodes) else {}
                 return _constant(value, f"{self.name}: {node.name}").item()
             if self._is_number(node):
                 return self._number(node.meta["val"])
@@ -557,7 +568,7 @@ class _Reader:
             return value
         hint = _hint(value)
         free = symbols(value)
-        if not free or isinstance(hint, bool):
+        if not free:
             return hint
         kind = Sized if isinstance(hint, int) else Number
         batch = symbols(self.batch)
@@ -588,6 +599,8 @@ class _Reader:
 
     def _mapped(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         name, label = operator_name(node), self._label(node)
+        if any(self.batched.get(source) for source in node.all_input_nodes):
+            raise UnmappedError(f"a constant that {OF_BATCH}")
         constant = self._sized_constant(node, name)
         if constant is not None:
             return constant
@@ -641,12 +654,27 @@ class _Reader:
         """Note that a part of a result depends on extents if that does."""
         source: Any = node.args[0]
         place: Any = node.args[1]
+        if source in self.batched:
+            self.batched[node] = self.batched[source]
         if source not in self.sized:
             return
         self.sized.add(node)
         known = self.positions.get(source)
         if isinstance(known, list) and known[place] is not None:
             self.positions[node] = known[place]
+
+    def _note_batch(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Note that a constant depends on the number of images, and whether its values do, which repeat otherwise."""
+        known = [self.batched[source] for source in node.all_input_nodes if source in self.batched]
+        values = [value for value in (*args, *kwargs.values()) if not isinstance(value, (list, tuple))]  # not shapes
+        computed = [value for value in _flattened([*args, *kwargs.values()]) if isinstance(value, (Sized, Number))]
+        if not known and not any(number.of_batch for number in computed):
+            return
+        repeats = operator_name(node) in _SHAPING or torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+        fakes = [node.meta["val"]] if isinstance(node.meta["val"], torch.Tensor) else node.meta["val"]
+        has_axis = all(any(symbols(extent) & symbols(self.batch) for extent in fake.shape) for fake in fakes)
+        is_value = any(isinstance(value, (Sized, Number)) and value.of_batch for value in values)
+        self.batched[node] = any(known) or is_value or not repeats or not has_axis
 
     def _note_positions(self, node: torch.fx.Node) -> None:
         """Note what is known for all sizes about a constant, a result of PyTorch's operators."""
@@ -757,6 +785,7 @@ class _Reader:
         ):
             self.sized.add(node)
         self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
+        self._note_batch(node, args, kwargs)
         if node in self.sized and changed is None:
             self._note_positions(node)
         args, kwargs = _plain(args), _plain(kwargs)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,17 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 from .. import _sizes
+from . import torch_numbers
 
 _TORCH = Path(torch.__file__).parent
 # Calls forward(): the place of conditions in code that comes from exec(), which PyTorch's search for the place skips.
 _CALLER = str(_TORCH / "nn" / "modules" / "module.py")
+
+# Parts of the names of PyTorch's functions with several results.
+_SEVERAL = ("split", "chunk")
+
+# Operators whose results have a shape that follows from that of their source for some sizes only.
+_SHAPED = {"squeeze"}
 
 # Names of an input's extents in conditions, by the axes of its layout.
 _WORDS = {"N": "batch", "H": "height", "W": "width"}
@@ -42,50 +48,30 @@ def symbols(value: Any) -> set[Any]:
     return set()
 
 
-def has_branches(program: torch.export.ExportedProgram) -> bool:
-    """Return whether the module's own code evaluated conditions on extents that were free at first."""
-    return bool(_branches(program))
-
-
-def depends_on_batch(one: torch.export.ExportedProgram, other: torch.export.ExportedProgram) -> bool:
-    """Return whether programs of a module, for two numbers of images, differ in more than the shapes they name."""
-    nodes = zip_longest(*(_operators(program.graph) for program in (one, other)))
-    return any(first != second for first, second in nodes)
-
-
-def _operators(graph: torch.fx.Graph) -> Iterator[Any]:
-    """Yield the operators with their arguments; lists of integers, which are shapes, without their values."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
-            return places[value]
-        if isinstance(value, (list, tuple)):
-            return None if all(map(is_extent, value)) else [plain(part) for part in value]
-        return repr(value)
-
-    def is_extent(value: Any) -> bool:
-        known = value.meta.get("val") if isinstance(value, torch.fx.Node) else value
-        return isinstance(known, (int, torch.SymInt))
-
-    places: dict[torch.fx.Node, int] = {}
-    for node in graph.nodes:
-        places[node] = len(places)
-        yield node.op, str(node.target), plain(node.args), {key: plain(value) for key, value in node.kwargs.items()}
-
-
 def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
     """Return the conditions on symbols by which the module's own code chose a branch, with the place in the code.
 
-    Not those of PyTorch's code, which raises an error if they do not hold, or has the same result.
+    Not those of PyTorch's code, which raises an error if they do not hold, or has the same result. But operators may
+    have as many results as an extent says, or make a number of one.
     """
     env = _environment(program)
     found = []
     for guard in getattr(env, "guards", ()):
         frame: Any = getattr(getattr(guard, "sloc", None), "framework_loc", None)
         file = getattr(frame, "filename", "")
-        if file and (not Path(file).is_relative_to(_TORCH) or file == _CALLER):
+        is_of_module = not Path(file).is_relative_to(_TORCH) or file == _CALLER
+        if file and (is_of_module or _is_number(guard.expr) or any(word in frame.name for word in _SEVERAL)):
             found.append((env.replace(guard.expr), f"{Path(file).name}:{frame.lineno}"))
+    for expression, number in getattr(env, torch_numbers.NOTES, ()):
+        found.append((env.replace(sympy.Eq(expression, number)), "a number"))
     return found
+
+
+def _is_number(condition: Any) -> bool:
+    """Return whether a number was made of a symbol or, probably, of an expression with another value than 0 and 1."""
+    if not isinstance(condition, sympy.Eq) or not condition.rhs.is_Integer:
+        return False
+    return condition.lhs.is_Symbol or (condition.rhs > 1 and type(condition.lhs).__name__ != "Mod")
 
 
 def _environment(program: torch.export.ExportedProgram) -> Any:
@@ -170,6 +156,22 @@ class Conditions:
         """Read the conditions by which the module's own code chose a branch."""
         for condition, place in _branches(self.program):
             self._read(condition, place)
+
+    def read_shapes(self) -> None:
+        """Read the shapes for which operators have the results of the trace.
+
+        An axis of one element is removed by squeeze, but for that of the batch, which is kept.
+        """
+        for node in self.program.graph.nodes:
+            name = str(node.target).removeprefix("aten.").partition(".")[0]
+            if name not in _SHAPED or not isinstance(node.args[0], torch.fx.Node):
+                continue
+            shape = node.args[0].meta["val"].shape
+            if name == "squeeze":
+                dims = node.args[1] if len(node.args) > 1 else range(len(shape))
+                for dim in dims if isinstance(dims, (list, tuple, range)) else [dims]:
+                    if symbols(shape[dim]) and not symbols(shape[dim]) & self.batches:
+                        self._read(sympy.Ne(shape[dim].node.expr, 1), node.name)
 
     def read_stated(self, guards: Sequence[str] | None) -> None:
         """Read what the program itself says: ranges, assertions, and its guards as text unless it was traced."""

@@ -17,7 +17,8 @@ from torch.utils import _pytree as pytree
 from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import time_limit, torch_export, torch_guards
+from . import time_limit, torch_export, torch_numbers
+from .torch_arguments import OF_BATCH
 
 # Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
 # trace for one size. It usually takes twice as long as that one, on any machine; a pathological one, hundreds of times.
@@ -89,16 +90,16 @@ def read(
     with _in_eval_mode(module), torch_export.quiet(), _without_stack_traces():
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
-        clock = time_limit.thread_clock()
+        numbers, clock = torch_numbers.Numbers(), time_limit.thread_clock()
         began = clock()
         with _in_eval_mode(module):  # each trace begins with the module's own state
-            graph, refused, several = _static(module, args, kwargs, name, several, one_batch, attempt)
+            graph, refused, several = _static(module, args, kwargs, name, several, numbers, one_batch, attempt)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
             if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):
                 with time_limit.limited(seconds) if free_size is None else contextlib.nullcontext():
                     given = several or _fresh(args, kwargs)
-                    program = _free(module, given, one_batch=one_batch)
+                    program = _free(module, given, numbers, one_batch=one_batch)
                     if several is None or torch_export.has_free_batch(program):
                         free = torch_export.read(program, name=name, of_module=True)
                         if graph is not None and not torch_export.has_free_batch(program):
@@ -139,6 +140,7 @@ def _static(
     kwargs: dict[str, Any],
     name: str,
     several: Arguments | None,
+    numbers: torch_numbers.Numbers,
     one_batch: bool,
     attempt: int | None,
 ) -> tuple[Graph | None, UnsupportedOperatorError | None, Arguments | None]:
@@ -148,44 +150,42 @@ def _static(
     an axis of extent 1, if that of `args` is 1. They are also returned, or None if the module takes another branch for
     them than for `args`.
     """
-    own, traced = _batch(args, kwargs), TRACED_BATCH if several else _batch(args, kwargs)
-    program, has_branches = None, False
-    with contextlib.suppress(Exception):
-        program = _free(module, several or _fresh(args, kwargs), batch_only=True, one_batch=one_batch)
-        has_branches = not one_batch and torch_guards.has_branches(program)
-        if not torch_export.has_free_batch(program) and not has_branches:
-            program = None
-    if program is None:
-        return *_read(_export(module, *_fresh(args, kwargs), name), name, attempt), several
-    graph, refused = _read(program, name, attempt)
-    is_free = torch_export.has_free_batch(program)
-    batches = [own] if several else [1, own + 1]
-    if is_free and (not has_branches or graph is None or all(_admits(graph, args, kwargs, one) for one in batches)):
-        return graph, refused, several
-    # The code evaluated a condition that differs between these batches. Does that matter?
-    others = []
-    with contextlib.suppress(Exception):
-        for batch in batches:
-            given = _fresh(args, kwargs) if several else _with_batch(args, kwargs, batch)
-            others += [] if given is None else [_export(module, *given, name)]
-    is_known = len(others) == len(batches)
-    if is_known and not any(torch_guards.depends_on_batch(program, other) for other in others):
-        found, refused = _read(others[0] if several else _export(module, *_fresh(args, kwargs), name), name, attempt)
-        if found is not None and graph is not None:
-            _keep_conditions(found, graph, args, kwargs, (*batches, traced) if is_free else ())
-        return found, refused, several
-    if several is not None:
-        graph = None
-        with contextlib.suppress(Exception):
-            program = _free(module, _fresh(args, kwargs), batch_only=True)
-            if torch_export.has_free_batch(program):
-                graph, _ = _read(program, name, attempt)
-    if graph is None or not is_free or not _admits(graph, args, kwargs, own):
-        graph, refused = _read(_export(module, *_fresh(args, kwargs), name), name, attempt)
-        if graph is not None:
-            first = next(iter(graph.inputs))
-            graph.inputs[first] = replace(graph.inputs[first], sizes=f"(batch == {own})")
+    own = _batch(args, kwargs)
+    for given in (several or _fresh(args, kwargs), _fresh(args, kwargs)):
+        program = _of_batches(module, given, numbers, one_batch=one_batch)
+        if program is None:
+            several = None
+            continue
+        graph, refused = _read(program, name, attempt)
+        if refused is not None and (numbers.kept or any(OF_BATCH in reason for *_, reason in refused.nodes)):
+            break
+        if one_batch or graph is None or _admits(graph, args, kwargs, own):
+            return graph, refused, several
+        several = None  # the module takes another branch for them
+    graph, refused = _read(_export(module, *_fresh(args, kwargs), name), name, attempt)
+    if graph is not None and not one_batch:
+        first = next(iter(graph.inputs))
+        graph.inputs[first] = replace(graph.inputs[first], sizes=f"(batch == {own})")
     return graph, refused, None
+
+
+def _of_batches(
+    module: torch.nn.Module, given: Arguments, numbers: torch_numbers.Numbers, *, one_batch: bool
+) -> torch.export.ExportedProgram | None:
+    """Return the program for all batches whose conditions on the batch are its guards, or None."""
+    found = None
+    while True:
+        program = None
+        with contextlib.suppress(Exception):
+            program = _free(module, given, numbers, batch_only=True, one_batch=one_batch)
+        if program is not None and torch_export.has_free_batch(program):
+            found = program
+        if numbers.kept:
+            numbers.kept = found is program and found is not None
+            return found
+        if not numbers.found:
+            return found
+        numbers.kept = True
 
 
 def _read(
@@ -198,13 +198,18 @@ def _read(
 
 
 def _free(
-    module: torch.nn.Module, given: Arguments, *, batch_only: bool = False, one_batch: bool = False
+    module: torch.nn.Module,
+    given: Arguments,
+    numbers: torch_numbers.Numbers,
+    *,
+    batch_only: bool = False,
+    one_batch: bool = False,
 ) -> torch.export.ExportedProgram:
     """Return the program for all sizes, or all batches, whose guards have the conditions on extents of 1 as well.
 
     By default, torch.export takes free extents to be 2 or more, and conditions such as x.shape[0] > 1 leave no guard.
     """
-    with contextlib.nullcontext() if one_batch else _with_extents_of_one():
+    with numbers.noted(), contextlib.nullcontext() if one_batch else _with_extents_of_one():
         shapes = _dynamic_shapes(module, *given, batch_only=batch_only)
         return torch.export.export(module, *given, dynamic_shapes=shapes)
 
@@ -225,20 +230,6 @@ def _admits(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], batch: 
         if not _sizes.holds(spec.sizes, extents.get("H", 1), extents.get("W", 1), batch):
             return False
     return True
-
-
-def _keep_conditions(
-    graph: Graph, known: Graph, args: tuple[Any, ...], kwargs: dict[str, Any], batches: Sequence[int]
-) -> None:
-    """Keep those conditions of another graph that hold for all of these batches: the others were seen not to matter."""
-    for spec, extents in zip(known.inputs.values(), _extents(known, args, kwargs), strict=True):
-        sizes = (extents.get("H", 1), extents.get("W", 1))
-        kept = [
-            part
-            for part in _sizes.parts(spec.sizes)
-            if batches and all(_sizes.holds(part, *sizes, batch) for batch in batches)
-        ]
-        graph.inputs[spec.name] = replace(graph.inputs[spec.name], sizes=" and ".join(kept))
 
 
 def _extents(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[dict[str, int]]:
@@ -281,8 +272,15 @@ def _with_batch(args: tuple[Any, ...], kwargs: dict[str, Any], batch: int) -> Ar
     leaves, before = pytree.tree_leaves((args, kwargs)), _batch(args, kwargs)
     if not all(isinstance(leaf, torch.Tensor) and leaf.ndim > 1 and len(leaf) == before for leaf in leaves):
         return None
-    found: Arguments = pytree.tree_map(lambda value: value.detach()[:1].expand(batch, *value.shape[1:]), (args, kwargs))
+    found: Arguments = pytree.tree_map(lambda value: zeros_like(value, (batch, *value.shape[1:])), (args, kwargs))
     return found
+
+
+def zeros_like(value: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Return zeros with the type and order in memory of a tensor, which a module may ask for, and another shape."""
+    is_last = value.ndim == 4 and value.is_contiguous(memory_format=torch.channels_last) and not value.is_contiguous()
+    order = torch.channels_last if is_last else torch.contiguous_format
+    return torch.empty(tuple(shape), dtype=value.dtype, device=value.device, memory_format=order).zero_()
 
 
 @contextlib.contextmanager
@@ -357,7 +355,7 @@ def _examples(module: torch.nn.Module, shapes: Shapes) -> tuple[tuple[Any, ...],
             raise TypeError(f"input_shapes: {shape!r} is not a tuple of ints.")
         if any(extent < 1 for extent in shape):
             raise ValueError(f"input_shapes: {tuple(shape)} has an extent that is less than the minimum (1).")
-        return torch.zeros(1, dtype=like.dtype, device=like.device).expand(tuple(shape))
+        return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
 
     if isinstance(shapes, Mapping):
         return (), {name: example(shape) for name, shape in shapes.items()}
