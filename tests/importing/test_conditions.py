@@ -372,6 +372,12 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Any], dict[int, Any], list[tuple[int, 
         [(2, 3, 7, 9), (2, 3, 20, 9)],
         [(2, 3, 6, 9)],
     ),
+    "remainder": (
+        lambda x: x * 2 if x.shape[2] % 7 > 2 else x,
+        {2: Dim.AUTO},
+        [(2, 3, 10, 9)],
+        [(2, 3, 15, 9), (2, 3, 9, 9)],
+    ),
     "odd_batch": (lambda x: x * 2 if x.shape[0] % 2 else x, {0: Dim.AUTO}, [(4, 3, 12, 9)], [(3, 3, 12, 9)]),
     "square": (
         lambda x: x * 2 if x.shape[2] == x.shape[3] + 3 else x,
@@ -427,6 +433,34 @@ def test_unknown_guards_of_files_fix_sizes(tmp_path: Path) -> None:
     assert (spec.height, spec.width, spec.fixed_by) == (8, 8, "guard 0 (a branch that depends on sizes)")
 
 
+def test_longer_conditions_than_the_limit_fix_sizes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def branches(x: Any) -> Any:
+        for k in range(300):
+            x = x + 1 if (x.shape[2] * 3 + k + x.shape[0]) % 1009 == 5 else x
+        return x
+
+    module = Function(branches)
+    dynamic = {0: Dim.AUTO, 2: Dim.AUTO}
+    program = torch.export.export(module, (torch.rand(2, 3, 8, 5),), dynamic_shapes=((dynamic,),))
+    torch.export.save(program, tmp_path / "a.pt2")
+    for source in (program, tmp_path / "a.pt2"):
+        net = mpscnn.load(source)
+        (spec,) = net.inputs.values()
+        assert len(spec.sizes) > 10_000
+        x = torch.rand(2, 3, 11, 5)
+        assert np.abs(net(x) - module(x).numpy()).max() < 1e-5
+        with pytest.raises(ValueError, match="that the model was imported for"):
+            net(np.zeros((2, 3, 333, 5), np.float32))
+    monkeypatch.setattr(_sizes, "LIMIT", 10_000)
+    for source in (program, tmp_path / "a.pt2"):
+        net = mpscnn.load(source)
+        (spec,) = net.inputs.values()
+        assert (spec.height, spec.sizes) == (8, "(batch == 2)")
+        assert spec.fixed_by.startswith("300 conditions (")
+        with pytest.raises(ValueError, match=r"its height \(11\) is not 8"):
+            net(x)
+
+
 def test_asserted_conditions_are_read() -> None:
     program = torch.export.export(
         Function(lambda x: x * 2), (torch.rand(2, 3, 8, 8),), dynamic_shapes=(({2: Dim.AUTO, 3: Dim.AUTO},),)
@@ -463,6 +497,7 @@ def named(name: str, axis: int) -> str | int | None:
         ("(1 + (((-3) + L['x'].size()[3]) // 2)) != 1", "1 + (-3 + width) // 2 != 1"),
         ("max(L['x'].size()[3], L['x'].size()[0]) <= 40", "max(width, batch) <= 40"),
         ("L['x'].size()[1] == 3 and L['ys'][1].size()[2] > 1", "3 == 3 and 7 > 1"),
+        ("max(L['x'].size()[2]" + ", 1" * 30000 + ") == 5", "max(height" + ", 1" * 30000 + ") == 5"),
         *(
             (guard, "")
             for guard in (
@@ -471,7 +506,7 @@ def named(name: str, axis: int) -> str | int | None:
                 *("L['x'].size()[2] / 2 >= 2.5", "__import__('os').mkdir('a') == 1", "L[__import__('os')] == 1"),
                 *("L['x'].size()[True] == 1", "L['x'].size()[L['x'].size()[0]] == 1", "(lambda: 1)() == 1"),
                 *("L['x'].size()[2] == " + "9" * 5000, "(" * 3000 + "1" + ")" * 3000, "1 == 1\0", "\ud800 == 1"),
-                *("L['x'].size()[2] == 1" + " and 1 == 1" * 2000, "not " * 2000 + "L['x'].size()[2] == 1"),
+                *("L['x'].size()[2] == 1" + " and 1 == 1" * 10000, "not " * 2000 + "L['x'].size()[2] == 1"),
                 "L" + "[0]" * 3000 + ".size()[2] == 1",
             )
         ),

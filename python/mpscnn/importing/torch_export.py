@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import FRACTIONS, INPUT_DTYPES, Graph
 from . import torch_batch, torch_checks, torch_guards, torch_positions
@@ -463,7 +464,12 @@ class _Reader:
             if on_batch and symbols(self.batch):
                 conditions.found[given[0][0]].append(f"batch == {int(_hint(self.batch))}")
         for name, texts in conditions.found.items():
-            inputs[name] = replace(inputs[name], sizes=" and ".join(dict.fromkeys(texts)))
+            sizes = " and ".join(dict.fromkeys(texts))
+            if len(sizes) > _sizes.LIMIT:
+                with self.builder.node(f"{len(texts)} conditions", f"{len(sizes)} characters"):
+                    self.builder.fix()
+                sizes = f"(batch == {int(_hint(self.batch))})" if symbols(self.batch) else ""
+            inputs[name] = replace(inputs[name], sizes=sizes)
 
     # ---- the walk
 

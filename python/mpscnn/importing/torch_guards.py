@@ -200,7 +200,7 @@ class Conditions:
         condition = condition_of(text, named)
         if not condition or len(owners) > 1:
             self.unknown.append((place, True, "[0]" in text))
-        elif _sizes.reads(condition) and len(set(condition.split(" == "))) != 1:
+        elif _sizes.reads(condition) and not _is_same(condition):
             self.found[next(iter(owners), self.first)].append(f"({condition})")
 
     def _read(self, condition: Any, place: str) -> None:
@@ -232,6 +232,13 @@ def condition_of(guard: str, named: Callable[[str, int], str | int | None]) -> s
         return _sizes.check(ast.unparse(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
+
+
+def _is_same(condition: str) -> bool:
+    """Return whether the condition is that something equals itself, as extents of several inputs do in their words."""
+    tree: Any = ast.parse(condition, mode="eval").body
+    is_equal = isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.Eq)
+    return is_equal and ast.dump(tree.left) == ast.dump(tree.comparators[0])
 
 
 class _Named(ast.NodeTransformer):
