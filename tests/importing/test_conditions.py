@@ -17,12 +17,12 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
-from torch_support import Function, randomize
+from torch_support import Function, core_aten, randomize
 
 import mpscnn
 from fuzzing import Fuzz
 from mpscnn import _sizes
-from mpscnn.importing import torch_guards
+from mpscnn.importing import torch_export, torch_guards
 from mpscnn.serving.batching import Batcher
 from mpscnn.serving.models import NetworkModel
 from mpscnn.verify import verify
@@ -423,6 +423,24 @@ def test_programs_keep_their_conditions(name: str, kind: str, tmp_path: Path) ->
     for shape in refused:
         with pytest.raises(ValueError, match=r"that the model was imported for.* unless "):
             net(np.zeros(shape, np.float32))
+
+
+def test_guards_that_divide_extents_by_each_other(tmp_path: Path) -> None:
+    """As those of pixel_unshuffle in core ATen, also with a free number of channels."""
+    module = nn.PixelUnshuffle(2)
+    with torch_export.quiet():
+        program = core_aten(
+            torch.export.export(module, (torch.rand(2, 3, 6, 8),), dynamic_shapes=(dict.fromkeys(range(4), Dim.AUTO),))
+        )
+        torch.export.save(program, tmp_path / "a.pt2")
+    for source in (program, tmp_path / "a.pt2"):
+        net = mpscnn.load(source)
+        for shape in ((2, 3, 6, 8), (1, 3, 10, 4), (5, 3, 12, 14)):
+            x = torch.rand(shape)
+            assert np.abs(net(x) - module(x).numpy()).max() == 0
+        for shape in ((2, 3, 7, 8), (2, 3, 6, 9), (2, 4, 6, 8)):
+            with pytest.raises(ValueError, match="is not"):
+                net(np.zeros(shape, np.float32))
 
 
 def test_unknown_guards_of_files_fix_sizes(tmp_path: Path) -> None:

@@ -413,7 +413,6 @@ FIXED_AS_CORE_ATEN = {
     "conv2d_reflect",
     "paddings",
     "paddings_of_sequences",
-    "pixel_unshuffle",  # a guard that divides extents by each other
     "reflection_pad",
     "reflection_pad1d",
     "replication_pad",

@@ -29,7 +29,7 @@ _CALLER = str(_TORCH / "nn" / "modules" / "module.py")
 _SEVERAL = ("split", "chunk")
 
 # Operators whose results have a shape that follows from that of their source for some sizes only.
-_SHAPED = {"squeeze"}
+_SHAPED = {"squeeze", "view", "reshape", "_unsafe_view", "pixel_unshuffle", "unflatten"}
 
 # Names of an input's extents in conditions, by the axes of its layout.
 _WORDS = {"N": "batch", "H": "height", "W": "width"}
@@ -115,10 +115,13 @@ class Conditions:
         self.unknown: list[tuple[str, bool, bool]] = []  # a place; whether its condition is on extents, on the batch
         self.first = inputs[0][0]  # has the conditions on the batch, which all inputs share
         self.names: dict[Any, tuple[str, str]] = {}  # for each symbol the input that has it, and its text in conditions
+        self.channels: dict[Any, int] = {}  # symbols of channels, of which a network takes this number alone
         self.batches: set[Any] = set()
         self.extents: set[Any] = set()
         for name, layout, shape in inputs:
             for axis, extent in zip(layout, shape, strict=True):
+                if axis not in _WORDS and symbols(extent) and extent.node.expr.is_Symbol:
+                    self.channels[extent.node.expr] = extent.node.hint
                 if axis in _WORDS and symbols(extent):
                     self._name(name, _WORDS[axis], extent.node.expr)
                     (self.batches if axis == "N" else self.extents).update(symbols(extent))
@@ -160,7 +163,8 @@ class Conditions:
     def read_shapes(self) -> None:
         """Read the shapes for which operators have the results of the trace.
 
-        An axis of one element is removed by squeeze, but for that of the batch, which is kept.
+        An axis of one element is removed by squeeze, but for that of the batch, which is kept. A view has as many
+        elements as its source: otherwise, PyTorch raises an error.
         """
         for node in self.program.graph.nodes:
             name = str(node.target).removeprefix("aten.").partition(".")[0]
@@ -172,6 +176,15 @@ class Conditions:
                 for dim in dims if isinstance(dims, (list, tuple, range)) else [dims]:
                     if symbols(shape[dim]) and not symbols(shape[dim]) & self.batches:
                         self._read(sympy.Ne(shape[dim].node.expr, 1), node.name)
+                continue
+            before, after = (
+                collections.Counter(extent.node.expr if symbols(extent) else int(extent) for extent in each)
+                for each in (shape, node.meta["val"].shape)
+            )
+            one, other = (sympy.Mul(*counted.elements()) for counted in (before - after, after - before))
+            condition = sympy.Eq(sympy.expand(one), sympy.expand(other)).xreplace(self.channels)
+            if condition not in (sympy.true, sympy.false) and self._text(condition):
+                self._read(condition, node.name)
 
     def read_stated(self, guards: Sequence[str] | None) -> None:
         """Read what the program itself says: ranges, assertions, and its guards as text unless it was traced."""
@@ -183,7 +196,8 @@ class Conditions:
         for name, layout, shape in self.inputs:
             for axis, (letter, extent) in enumerate(zip(layout, shape, strict=True)):
                 is_free = letter in _WORDS and symbols(extent)
-                owner = self.names.get(extent.node.expr, (name, _WORDS[letter])) if is_free else (name, extent)
+                number = self.channels.get(extent.node.expr) if symbols(extent) else extent
+                owner = self.names.get(extent.node.expr, (name, _WORDS[letter])) if is_free else (name, number)
                 extents[name, axis] = owner
         for number, text in enumerate(guards or ()):
             self._read_text(text, extents, f"guard {number}")
@@ -204,6 +218,7 @@ class Conditions:
             self.found[next(iter(owners), self.first)].append(f"({condition})")
 
     def _read(self, condition: Any, place: str) -> None:
+        condition = condition.xreplace(self.channels)
         on_extents = bool(condition.free_symbols & self.extents)
         on_batch = bool(condition.free_symbols & self.batches)
         if not on_extents and not on_batch:
