@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import FRACTIONS, INPUT_DTYPES, Graph
-from . import torch_batch, torch_checks, torch_guards, torch_positions
+from . import torch_batch, torch_checks, torch_functional, torch_guards, torch_positions
 from .aten import OPERATORS
 from .builder import Builder, Tensor, UnmappedError, functions
 from .ops import arithmetic
@@ -136,15 +136,18 @@ def _read(
     guards: Sequence[str] | None,
 ) -> Graph:
     torch_checks.check(program, name)
+    form: torch.fx.Graph | None = None
     if _needs_functional_form(program.graph):
-        try:
-            program = program.run_decompositions({})
-        except Exception as error:
-            raise InvalidModelError(f"{name}: PyTorch cannot run it: {first_line(error)}") from error
+        form = torch_functional.functional(program, of_module=of_module)
+        if form is None:
+            try:
+                program = program.run_decompositions({})
+            except Exception as error:
+                raise InvalidModelError(f"{name}: PyTorch cannot run it: {first_line(error)}") from error
     first: UnsupportedOperatorError | None = None
     graphs: list[Graph] = []
     for place in range(max(map(len, LAYOUTS.values()))) if attempt is None else (attempt,):
-        reader = _Reader(program, name, place, of_module=of_module, guards=guards)
+        reader = _Reader(program, name, place, form, of_module=of_module, guards=guards)
         if place and not reader.has_another_layout:
             break
         try:
@@ -349,6 +352,7 @@ class _Reader:
         program: torch.export.ExportedProgram,
         name: str,
         attempt: int,
+        form: torch.fx.Graph | None = None,
         *,
         of_module: bool = False,
         guards: Sequence[str] | None = None,
@@ -359,7 +363,7 @@ class _Reader:
         self.builder = Builder()
         self.values: dict[torch.fx.Node, Any] = {}
         self.failed: set[str] = set()
-        self.nodes = list(program.graph.nodes)
+        self.nodes = list((form or program.graph).nodes)  # `form`: the graph in functional form
         self.batch: Any = None  # first extent of the inputs: an int or an expression
         self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
         self.batched: dict[torch.fx.Node, bool] = {}  # constants of the batch's extent; whether values depend on it
