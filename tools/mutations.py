@@ -59,6 +59,11 @@ COMPONENTS = {
         "csrc/openmps/engine/plan/quantization.cpp",
         "csrc/openmps/engine/cpu/quantized/quantized.cpp",
         "csrc/openmps/engine/cpu/convolution/onednn/quantized_conv.cpp",
+        "csrc/openmps/engine/cpu/quantized/depthwise.cpp",
+        "csrc/openmps/engine/cpu/quantized/elementwise.cpp",
+        "csrc/openmps/engine/plan/number_maps.cpp",
+        "python/mpscnn/_numbers.py",
+        "python/mpscnn/quantization.py",
     ),
     "CudaKernels": tuple(
         f"csrc/openmps/engine/cuda/kernels/{name}.hpp"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mpscnn
+from mpscnn.graph import Value
 from mpscnn.quantization import QuantizationError, difference
 from support import ENGINE, PROCESSOR
 
@@ -326,6 +327,110 @@ mpscnn.quantize(t.classifier(), t.batches())(t.batches()[0])
     assert text.count("QuantizedConvProblem") == 4
     assert text.count("QuantizedSumProblem") == 1
     assert "quantized_convolve: quantized_floats" not in text
+
+
+def gated(activation: str = "") -> mpscnn.Network:
+    """An expansion, a depth-wise convolution and squeeze-and-excitation, with swish and hard swish; then a projection.
+
+    With `activation`, the convolutions have that instead.
+    """
+    graph = mpscnn.Graph()
+    rng = np.random.default_rng(7)
+
+    def conv(source: Any, inputs: int, outputs: int, size: int, neuron: str = activation, **options: Any) -> Any:
+        weight = (rng.normal(size=(outputs, inputs, size, size)) * 1.4 / np.sqrt(inputs) / size).astype(np.float32)
+        own = {"activation": neuron} if neuron else {}
+        bias = rng.normal(size=outputs).astype(np.float32) / 4
+        return graph.add("Convolution", source, weight=weight, bias=bias, padding=size // 2, **own, **options)
+
+    def times(x: Any, gate: str) -> Any:
+        return x if activation else graph.add("Multiply", x, graph.add(gate, x))
+
+    x = times(conv(graph.input("x", channels=3), 3, 16, 3), "NeuronSigmoid")
+    x = times(conv(x, 1, 16, 3, groups=16), "NeuronHardSigmoid")
+    mean = graph.add("ReduceColumnMean", graph.add("ReduceRowMean", x))
+    gate = conv(conv(mean, 16, 4, 1, "relu"), 4, 16, 1, "sigmoid")
+    x = conv(graph.add("Multiply", x, gate), 16, 8, 1, "")
+    graph.output(graph.add("ReduceRowMax", x), "y")
+    return mpscnn.Network(graph)
+
+
+GATED = f"""
+import sys; sys.path[:0] = {sys.path!r}
+from network import test_quantization as t
+import mpscnn
+mpscnn.quantize(t.gated(ACTIVATION), t.batches())(t.batches()[0])
+"""
+
+
+@pytest.mark.skipif(not HAS_VNNI or ENGINE != "cpu", reason="the processor does not multiply bytes")
+@pytest.mark.parametrize("activation", ["", "leaky_relu", "tanh"])
+def test_functions_behind_convolutions_are_tables(activation: str) -> None:
+    """The convolution, the function, the mean and the product compute with bytes, the gate with floats."""
+    text = trace(GATED.replace("ACTIVATION", repr(activation)))
+    kinds = re.findall(r"^mpscnn dispatch: (\w+Problem)", text, re.MULTILINE)
+    expected = [
+        "NeuronProblem",
+        *["QuantizedConvProblem", "QuantizedMapProblem"] * 2,
+        *["QuantizedPixelSumProblem", "ConvProblem", "ConvProblem", "QuantizedProductProblem"],
+        *["QuantizedConvProblem", "ReduceProblem"],
+    ]
+    assert kinds[-len(expected) :] == expected
+    assert "quantized_convolve: quantized_floats" not in text
+
+
+@pytest.mark.parametrize("activation", ["", "leaky_relu", "tanh", "gelu", "sigmoid"])
+def test_functions_are_near(activation: str) -> None:
+    """Numbers in front of a function add less than a rounding of its result."""
+    network = gated(activation)
+    small = mpscnn.quantize(network, batches())
+    found = difference(network, small, batches(5))
+    assert 0 < found.max_difference < 0.08 * found.max_result
+    assert found.mean_difference < 0.015 * found.max_result
+
+
+def test_functions_have_narrow_steps() -> None:
+    """Values where the function is constant have no numbers: hard swish is 0 up to -3."""
+
+    def low(network: mpscnn.Network) -> float:
+        """Return the value of the number 0 that the hard sigmoid reads."""
+        nodes = {node.name: node for node in mpscnn.quantize(network, [40 * b for b in batches()]).graph.nodes}
+        gate = next(node for node in nodes.values() if node.kernel == "NeuronHardSigmoid")
+        return float(nodes[gate.sources[0]].arguments["b"])
+
+    assert -4 < low(gated()) < -2  # zero is a number
+    # Others read the source of the swish, too, if it is an output.
+    graph = gated().graph.copy()
+    gate = next(node for node in graph.nodes if node.kernel == "NeuronHardSigmoid")
+    graph.output(Value(gate.sources[0]), "sums")
+    assert low(mpscnn.Network(graph)) < -20
+
+
+def test_gates_keep_their_weights() -> None:
+    before = gated()
+    after = mpscnn.quantize(before, batches())
+    weights_of = [
+        [node.arguments["weight"] for node in network.graph.nodes if node.kernel == "Convolution"]
+        for network in (before, after)
+    ]
+    same = [np.array_equal(a, b) for a, b in zip(*weights_of, strict=True)]
+    assert same == [False, False, True, True, False]
+
+
+def test_coarse_functions_read_floats() -> None:
+    """A function that is steep where its source has coarse steps reads no numbers."""
+
+    def stored_values(factor: float) -> int:
+        graph = mpscnn.Graph()
+        x = graph.input("x", channels=8)
+        x = graph.add("Convolution", x, weight=factor * weights(1, 8, 8, 1, 1), bias=np.zeros(8, np.float32))
+        x = graph.add("NeuronExponential", x, a=1.0, b=0.0, c=-1.0)
+        graph.output(graph.add("Convolution", x, weight=weights(2, 8, 8, 1, 1)), "y")
+        small = mpscnn.quantize(mpscnn.Network(graph), [x_of()])
+        return sum(node.result_dtype == "uint8" for node in small.graph.nodes)
+
+    assert stored_values(0.1) == 3
+    assert stored_values(8) == 2
 
 
 def test_wrong_arguments() -> None:

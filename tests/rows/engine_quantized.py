@@ -206,9 +206,15 @@ def product_row(seed: int) -> Row:
     other = pick(rng, (shape, (shape[0], 1, 1, shape[3])))
     fields: dict[str, Any] = {"src0": numbers(rng, shape), "src1": numbers(rng, other)}
     fields |= {"src0_steps": steps(rng), "src1_steps": steps(rng), "dst_steps": steps(rng, 0.03, 0.9)}
-    value = read(fields["src0"], fields["src0_steps"]) * read(fields["src1"], fields["src1_steps"])
+    if other != shape and chance(rng, 2):
+        fields["src1"] = floats(rng, other, -2, 2)
+        del fields["src1_steps"]
+        factors = fields["src1"].astype(np.float64)
+    else:
+        factors = read(fields["src1"], fields["src1_steps"])
+    value = read(fields["src0"], fields["src0_steps"]) * factors
     error = 1e-6 * np.abs(value)
-    name = f"{'pixel' if other != shape else 'image'} {seed}"
+    name = f"{'pixel' if other != shape else 'image'}{'' if 'src1_steps' in fields else ' of floats'} {seed}"
     return row("QuantizedProduct", name, fields, {"dst": stored(value, fields["dst_steps"], error)}, dst="unorm8")
 
 

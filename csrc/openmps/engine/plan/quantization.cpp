@@ -76,6 +76,12 @@ class Reader {
     return std::nullopt;
   }
 
+  /// Return whether the view is a conversion's result, or a part of one.
+  bool has_numbers(const ImageView& view) const {
+    return std::ranges::any_of(
+        dequantizations_, [&](std::uint32_t command) { return values_of(commands_[command]).memory == view.memory; });
+  }
+
  private:
   const std::vector<Command>& commands_;
   const std::vector<std::uint32_t>& dequantizations_;
@@ -157,8 +163,9 @@ std::optional<Problem> quantized_product(const BinaryProblem& product, const Rea
   QuantizedProductProblem result{
       .src0 = image.view, .src1 = other.view, .dst = to.dst, .src0_steps = {}, .src1_steps = {}, .dst_steps = to.steps};
   const auto src0 = reader.read(result.src0), src1 = reader.read(result.src1);
-  if (!src0 || !src1) return std::nullopt;
-  result.src0_steps = *src0, result.src1_steps = *src1;
+  const bool has_floats = is_pixel(other, product.dst) && other.view.format == Format::float32;
+  if (!src0 || (!src1 && (!has_floats || reader.has_numbers(other.view)))) return std::nullopt;
+  result.src0_steps = *src0, result.src1_steps = src1.value_or(Quantization{});
   result.src0_steps.scale *= f.scale0 * f.scale1;
   return result;
 }

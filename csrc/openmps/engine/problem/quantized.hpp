@@ -60,7 +60,7 @@ struct QuantizedSumProblem {
 /// dst = src0 * src1, of the values of 8-bit numbers. src0 has dst's extents; so has src1, or it is one pixel per
 /// image, with which all pixels are multiplied.
 struct QuantizedProductProblem {
-  ImageView src0, src1, dst;
+  ImageView src0, src1, dst;  ///< src1: unorm8, or one float32 pixel if src1_steps has a scale of 0
   Quantization src0_steps, src1_steps, dst_steps;
 
   static constexpr auto fields() {

@@ -105,14 +105,16 @@ constexpr Implementation<QuantizedMapProblem> kMaps[] = {
 };
 const ImplementationNames kMapsNames(kMaps);
 
-/// A product in steps of the result: (a - a_zero) * (b - b_zero) * factor, from -zero to 255 - zero.
+/// A product in steps of the result: (a - a_zero) * (b - b_zero) * factor, from -zero to 255 - zero; of a value b, the
+/// zero is 0.
 struct ProductOfNumbers {
   float a_zero, b_zero, factor, zero;
 
   explicit ProductOfNumbers(const QuantizedProductProblem& problem)
       : a_zero(static_cast<float>(problem.src0_steps.zero)),
         b_zero(static_cast<float>(problem.src1_steps.zero)),
-        factor(static_cast<float>(double{problem.src0_steps.scale} * double{problem.src1_steps.scale} /
+        factor(static_cast<float>(double{problem.src0_steps.scale} *
+                                  (problem.src1_steps.scale == 0 ? 1 : double{problem.src1_steps.scale}) /
                                   double{problem.dst_steps.scale})),
         zero(static_cast<float>(problem.dst_steps.zero)) {}
 };
@@ -171,10 +173,12 @@ void scale_pixels(const QuantizedProductProblem& problem, const Scale& scale) {
   const ProductOfNumbers f(problem);
   const Tensor src = tensor_of(problem.src0), pixel = tensor_of(problem.src1), dst = tensor_of(problem.dst);
   std::vector<float> factors(static_cast<std::size_t>(dst.n * dst.c));
+  const bool has_floats = problem.src1_steps.scale == 0;
   for (i64 n = 0; n < dst.n; ++n)
-    for (i64 k = 0; k < dst.c; ++k)
-      factors[static_cast<std::size_t>(n * dst.c + k)] =
-          (static_cast<float>(bytes_at(pixel, n, 0)[k]) - f.b_zero) * f.factor;
+    for (i64 k = 0; k < dst.c; ++k) {
+      const float value = has_floats ? pixel.floats(n, 0)[k] : static_cast<float>(bytes_at(pixel, n, 0)[k]) - f.b_zero;
+      factors[static_cast<std::size_t>(n * dst.c + k)] = value * f.factor;
+    }
   for_runs(dst, {&src, &dst}, [&](i64 n, i64 y, i64 x, i64 count) {
     scale(bytes_at(src, n, y) + x * src.w_stride, src.w_stride, factors.data() + n * dst.c,
           bytes_of(dst.at(n, y)) + x * dst.w_stride, dst.w_stride, count, dst.c, f);
@@ -182,7 +186,8 @@ void scale_pixels(const QuantizedProductProblem& problem, const Scale& scale) {
 }
 
 bool has_pixel(const QuantizedProductProblem& problem) {
-  return problem.src1.h == 1 && problem.src1.w == 1 && problem.dst.h * problem.dst.w > 1;
+  return problem.src1_steps.scale == 0 ||
+         (problem.src1.h == 1 && problem.src1.w == 1 && problem.dst.h * problem.dst.w > 1);
 }
 
 const char* product_in_vectors(const QuantizedProductProblem& problem) {
