@@ -28,6 +28,7 @@ from . import (
     kernels,
     networks,
     normalization,
+    quantized,
     reorder,
     training,
     winograd,
@@ -51,7 +52,8 @@ SECTIONS = [
     "fully_connected",
 ]
 GPU_SECTIONS = ["gpu", "gpu_training", "gpu_streams", "candidates"]
-SLOW_SECTIONS = ["core_ai"]  # a peer takes seconds for a call: to be asked for, too
+# A peer takes seconds for a call, or minutes to quantize the networks: to be asked for, too.
+SLOW_SECTIONS = ["core_ai", "quantized"]
 
 
 def _print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -109,6 +111,17 @@ def _print_networks(rows: list[dict[str, Any]]) -> None:
     print(aligned(header, lines, right=5))
     for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
         print(f"without {name}: {reason}")
+
+
+def _print_quantized(rows: list[dict[str, Any]]) -> None:
+    header = ("network", "", "ms", "least", "float32/time", "least", "SNR dB")
+    lines = []
+    for row in rows:
+        for name, one in row["measured"].items():
+            cells = [f"{one[key] * 1e3:.2f}" for key in ("seconds", "least")]
+            cells += [f"{one[key]:.2f}" for key in ("speedup", "least_speedup")]
+            lines.append((row["case"], name, *cells, "" if one["decibels"] is None else f"{one['decibels']:.1f}"))
+    print(aligned(header, lines, right=5))
 
 
 def _print_graphs(rows: list[dict[str, Any]]) -> None:
@@ -272,6 +285,15 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_networks(results["core_ai"])
+    if "quantized" in what:
+        try:
+            results["quantized"] = quantized.run(options.seconds, options.case)
+        except ModuleNotFoundError as reason:
+            results["quantized"] = []
+            print(f"without quantized networks: {reason}", file=sys.stderr)
+        if not options.json:
+            print()
+            _print_quantized(results["quantized"])
     if "graphs" in what:
         try:
             results["graphs"] = graphs.run(options.seconds, options.case, options.best)

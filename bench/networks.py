@@ -73,6 +73,11 @@ def _module(name: str) -> Any:
     return build(name, seed=0)
 
 
+def shape_of(name: str) -> tuple[int, int, int]:
+    """Return the shape of an image of a network of the tests."""
+    return NETWORKS[name].shape if name in NETWORKS else SHAPE
+
+
 def run(
     seconds: float = 1.0,
     case: str = "",

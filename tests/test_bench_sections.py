@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of the bench that time the engine's own choices: fully connected layers, and streams on several devices."""
+"""Sections of the bench: fully connected layers by implementation, streams on several devices, 8-bit networks."""
 
 from __future__ import annotations
 
@@ -70,3 +70,36 @@ def test_streams(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert all(len(row["images_per_second"]) == 2 and min(row["images_per_second"]) > 1 for row in result["rows"])
     assert __main__.main(["gpu_streams", "--device", name]) == 0
     assert "N, C, H, W, 4 in flight" in capsys.readouterr().out
+
+
+def test_quantized(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each program has times and, of the quantized ones, decibels."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, networks, quantized
+
+    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.Hardswish(), torch.nn.Conv2d(8, 4, 3), torch.nn.Flatten()]
+    monkeypatch.setattr(networks, "_module", lambda name: torch.nn.Sequential(*layers).eval())
+    monkeypatch.setattr(networks, "SHAPE", (3, 12, 10))
+    monkeypatch.setattr(quantized, "NETWORKS", ("tiny", "other"))
+    assert __main__.main(["quantized", "--seconds", "0", "--case", "tiny", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["quantized"]
+    assert row["case"] == "tiny"
+    assert list(row["measured"]) == [
+        "mpscnn, quantize_static",
+        "mpscnn.quantize",
+        "mpscnn float32",
+        "onnxruntime, quantize_static",
+        "onnxruntime float32",
+    ]
+    for name, one in row["measured"].items():
+        assert 0 < one["least"] <= one["seconds"]
+        if name.endswith("float32"):
+            assert one["decibels"] is None
+        else:
+            assert 20 < one["decibels"] < 60
+    float32 = row["measured"]["mpscnn float32"]
+    assert (float32["speedup"], float32["least_speedup"]) == (1, 1)
+    assert __main__.main(["quantized", "--seconds", "0"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[-10:]] == ["tiny"] * 5 + ["other"] * 5

@@ -307,6 +307,7 @@ PUBLISHED = {
     "resnet50": (25_557_032, 4.089),
     "mobilenet_v2": (3_504_872, 0.301),
     "mobilenet_v3_large": (5_483_032, 0.217),
+    "mobilenet_v3_small": (2_542_856, 0.057),
     "efficientnet_b0": (5_288_548, 0.386),
     "squeezenet1_1": (1_235_496, 0.349),
 }

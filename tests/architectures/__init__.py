@@ -43,6 +43,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "mobilenet_v2": Architecture(mobilenet.MobileNetV2, (3, 64, 64), {"classes": 10}),
     "mobilenet_v3_large": Architecture(mobile.mobilenet_v3_large, (3, 64, 64), {"classes": 10}),
+    "mobilenet_v3_small": Architecture(mobile.mobilenet_v3_small, (3, 64, 64), {"classes": 10}),
     "efficientnet_b0": Architecture(mobile.efficientnet_b0, (3, 64, 64), {"classes": 10}),
     **{
         f"{name}{suffix}": Architecture(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MobileNetV3-Large (Howard et al., 2019, arXiv:1905.02244) and EfficientNet-B0 (Tan and Le, 2019, arXiv:1905.11946),
+"""MobileNetV3 (Howard et al., 2019, arXiv:1905.02244) and EfficientNet-B0 (Tan and Le, 2019, arXiv:1905.11946),
 with torchvision's parameter names.
 """
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .mobilenet import multiple_of_8
 
-# kernel, expanded channels, channels, squeeze-and-excitation, hard swish, stride: table 1 of the first paper
+# kernel, expanded channels, channels, squeeze-and-excitation, hard swish, stride: tables 1 and 2 of the first paper
 LARGE = (
     (3, 16, 16, False, False, 1),
     (3, 64, 24, False, False, 2),
@@ -28,6 +28,19 @@ LARGE = (
     (5, 672, 160, True, True, 2),
     (5, 960, 160, True, True, 1),
     (5, 960, 160, True, True, 1),
+)
+SMALL = (
+    (3, 16, 16, True, False, 2),
+    (3, 72, 24, False, False, 2),
+    (3, 88, 24, False, False, 1),
+    (5, 96, 40, True, True, 2),
+    (5, 240, 40, True, True, 1),
+    (5, 240, 40, True, True, 1),
+    (5, 120, 48, True, True, 1),
+    (5, 144, 48, True, True, 1),
+    (5, 288, 96, True, True, 2),
+    (5, 576, 96, True, True, 1),
+    (5, 576, 96, True, True, 1),
 )
 # expansion, kernel, channels, blocks, stride of the first block: table 1 of the second paper
 B0 = (
@@ -116,10 +129,20 @@ class Classifier(nn.Module):
 
 
 def mobilenet_v3_large(*, classes: int = 1000) -> Classifier:
+    return _mobilenet_v3(LARGE, 960, 1280, classes)
+
+
+def mobilenet_v3_small(*, classes: int = 1000) -> Classifier:
+    return _mobilenet_v3(SMALL, 576, 1024, classes)
+
+
+def _mobilenet_v3(
+    blocks: tuple[tuple[int, int, int, bool, bool, int], ...], last: int, hidden: int, classes: int
+) -> Classifier:
     epsilon = 1e-3
     features = nn.Sequential(convolution(3, 16, 3, nn.Hardswish, epsilon, stride=2))
     inputs = 16
-    for kernel, inner, outputs, squeezes, swishes, stride in LARGE:
+    for kernel, inner, outputs, squeezes, swishes, stride in blocks:
         squeeze = SqueezeExcitation(inner, multiple_of_8(inner / 4), nn.ReLU, nn.Hardsigmoid) if squeezes else None
         activation = nn.Hardswish if swishes else nn.ReLU
         features.append(
@@ -128,8 +151,8 @@ def mobilenet_v3_large(*, classes: int = 1000) -> Classifier:
             )
         )
         inputs = outputs
-    features.append(convolution(inputs, 960, 1, nn.Hardswish, epsilon))
-    return Classifier(features, nn.Linear(960, 1280), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(1280, classes))
+    features.append(convolution(inputs, last, 1, nn.Hardswish, epsilon))
+    return Classifier(features, nn.Linear(last, hidden), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(hidden, classes))
 
 
 def efficientnet_b0(*, classes: int = 1000) -> Classifier:
