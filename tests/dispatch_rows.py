@@ -129,17 +129,17 @@ def quantized() -> Iterator[tuple[str, Array]]:
         return graph.add("NeuronLinear", numbers, a=255 * step, b=-zero * step)
 
     def convolved(x: mpscnn.Value, size: int, multiples: bool = True) -> mpscnn.Value:
-        weight = rng.integers(-9, 10, (16, 16, size, size)) / 64 + (0 if multiples else rng.random((16, 16, 1, 1)))
+        weight = rng.integers(-9, 10, (24, 24, size, size)) / 64 + (0 if multiples else rng.random((24, 24, 1, 1)))
         return graph.add("Convolution", x, weight=weight.astype(np.float32), padding=size // 2)
 
     graph = mpscnn.Graph()
-    x = stored(graph.input("x", channels=16), 1 / 32, 128)
+    x = stored(graph.input("x", channels=24), 1 / 32, 128)
     a = stored(convolved(x, 3), 1 / 4, 100)
     b = stored(convolved(x, 1), 1 / 4, 120)
     c = stored(graph.add("Add", a, b, minimum_value=0.0), 1 / 8, 0)
     d = stored(graph.add("PoolingMax", c, kernel_size=2), 1 / 8, 0)
     graph.output(stored(convolved(d, 3, multiples=False), 4, 30), "y")
-    values = rng.normal(size=(2, 8, 8, 16)).astype(np.float32)
+    values = rng.normal(size=(2, 8, 8, 24)).astype(np.float32)
     # In steps of the result: one of them is no difference between two implementations.
     yield "quantized", np.rint(np.asarray(mpscnn.Network(graph)(values)) / 4 + 30).astype(np.uint8)
     numbers = (255 * rng.random((2, 8, 8, 16))).astype(np.uint8)
@@ -162,7 +162,7 @@ def quantized() -> Iterator[tuple[str, Array]]:
     sums = graph.add("Convolution", x, weight=weight)
     swish = graph.add("Multiply", sums, graph.add("NeuronSigmoid", sums))
     graph.output(stored(swish, 1 / 16, 10), "swish")
-    y, means, gated = mpscnn.Network(graph)(values)
+    y, means, gated = mpscnn.Network(graph)(values[..., :16])
     yield "products", np.rint(np.asarray(y) * 64 + 128).astype(np.uint8)
     yield "swish", np.rint(np.asarray(gated) * 16 + 10).astype(np.uint8)
     yield "means", np.rint(np.asarray(means) * 16 + 128).astype(np.uint8)

@@ -48,11 +48,15 @@ def read(q: Stored, given: dict[str, Any]) -> Array:
 
 def stored(value: Array, given: dict[str, Any], error: Array | float) -> tuple[Array, Array]:
     """Return the numbers as a kernel reads them, q / 255, and their tolerance."""
-    exact = value / float(np.float32(given["scale"]))
-    inside = np.clip(exact, -given["zero"], MAX - given["zero"])
+    scale = float(np.float32(given["scale"]))
+    least, inside, most = (
+        np.clip(x / scale, -given["zero"], MAX - given["zero"]) for x in (value - error, value, value + error)
+    )
     distance = np.abs(inside - np.floor(inside) - 0.5)
-    one_off = distance < MIDDLE + error / float(np.float32(given["scale"]))
-    return (np.rint(inside) + given["zero"]) / MAX, np.where(one_off, 1.0, 0.0) / MAX + 1e-6
+    one_off = distance < MIDDLE + error / scale
+    # Errors of more than a step are those of sums that nearly cancel out.
+    off = np.where(one_off, np.maximum(1.0, np.ceil(np.maximum(most - inside, inside - least))), 0.0)
+    return (np.rint(inside) + given["zero"]) / MAX, off / MAX + 1e-6
 
 
 def gate_row(seed: int) -> Row:
@@ -160,6 +164,50 @@ def sum_row(seed: int) -> Row:
     return row("QuantizedSum", str(seed), fields, {"dst": stored(value, fields["dst_steps"], 1e-5)}, dst="unorm8")
 
 
+def steps_of(rng: Random, span: float) -> dict[str, Any]:
+    """Return steps: small ones saturate nearly everything; with the tiniest, numbers need more than 32 bits."""
+    return steps(rng, *pick(rng, ((span / 300, span / 100), (span / 3e3, span / 1e3), (span * 1e-13, span * 1e-12))))
+
+
+def inside_row(seed: int) -> Row:
+    """Windows inside of the source, with blocks of 64 and 32 outputs, and pixels of several blocks."""
+    rng = np.random.default_rng(990000 + seed)
+    kernel, stride = pick(rng, ((1, 1), (1, 1), (3, 3), (2, 3))), pick(rng, ((1, 1), (1, 1), (2, 2), (1, 2)))
+    dilation = pick(rng, ((1, 1), (1, 1), (2, 1)))
+    inputs, outputs = pick(rng, (4, 8, 36, 64)), pick(rng, (17, 32, 33, 64, 96, 97, 130))
+    start = pick(rng, ((0, 0), (0, 0), (1, 2)))
+    size = (whole(rng, 1, 5), pick(rng, (1, 5, 12, 13, 15, 19)))
+    window = Window(kernel, stride, dilation, start)
+    h, w = (
+        a + (n - 1) * s + (k - 1) * d + 1 + whole(rng, 0, 1)
+        for a, n, s, k, d in zip(start, size, stride, kernel, dilation, strict=True)
+    )
+    src, src_steps = numbers(rng, (whole(rng, 1, 3), h, w, inputs)), steps(rng)
+    weights = rng.integers(-128, 128, (outputs, *kernel, inputs)) * rng.uniform(0.002, 0.02, (outputs, 1, 1, 1))
+    weights = weights.astype(np.float32)
+    bias = floats(rng, outputs, -3, 3) if chance(rng, 2) else None
+    neuron = neuron_of(rng)
+    x, exact = read(src, src_steps), weights.astype(np.float64)
+    sums = correlate(x, exact, None if bias is None else bias.astype(np.float64), window, 1, size)
+    sizes = correlate(np.abs(x), np.abs(exact), None if bias is None else np.abs(bias), window, 1, size)
+    value, error = activated(neuron, sums, sizes * 2e-6)
+    fields: dict[str, Any] = {
+        "src": src,
+        "weights": weights,
+        "weights.groups": 1,
+        "weights.bias": bias,
+        "neuron": neuron,
+        "window": window.fields(),
+        "src_steps": src_steps,
+    }
+    if chance(rng, 5):
+        return row("QuantizedConv", f"inside {seed}, values", fields, {"dst": (value, error + 1e-6)})
+    fields["dst_steps"] = steps_of(rng, max(float(np.ptp(value)), 1e-3))
+    return row(
+        "QuantizedConv", f"inside {seed}", fields, {"dst": stored(value, fields["dst_steps"], error)}, dst="unorm8"
+    )
+
+
 def depthwise_row(seed: int) -> Row:
     """Windows of all rows within four, blocks of 64 and 32 channels, borders, saturation."""
     rng = np.random.default_rng(940000 + seed)
@@ -194,8 +242,7 @@ def depthwise_row(seed: int) -> Row:
     span = max(float(np.ptp(value)), 1e-3)
     if chance(rng, 5):
         return row("QuantizedConv", f"depth-wise {kernel[0]} {seed}, values", fields, {"dst": (value, error + 1e-6)})
-    # The smallest steps saturate nearly everything; with the tiniest, numbers need more than 32 bits.
-    fields["dst_steps"] = steps(rng, span / 300, span / 100) if chance(rng, 2) else steps(rng, 1e-12, span / 1000)
+    fields["dst_steps"] = steps_of(rng, span)
     result = stored(value, fields["dst_steps"], error)
     return row("QuantizedConv", f"depth-wise {kernel[0]} {seed}", fields, {"dst": result}, dst="unorm8")
 
@@ -260,6 +307,7 @@ def rows() -> Iterator[Row]:
     yield from map(sum_row, range(60))
     yield from map(pool_row, range(40))
     yield from map(depthwise_row, range(80))
+    yield from map(inside_row, range(80))
     yield from map(product_row, range(40))
     yield from map(pixel_sum_row, range(40))
     yield from map(map_row, range(30))

@@ -4,14 +4,11 @@
 // interleaved once; a window that starts between these has zeros among its weights.
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "engine/cpu/quantized/byte_vectors.hpp"
+#include "engine/cpu/quantized/byte_sums.hpp"
 #include "engine/cpu/quantized/quantized.hpp"
 #include "engine/cpu/runtime.hpp"
 #include "engine/shared/parallel.hpp"
@@ -27,107 +24,7 @@ using Byte = std::uint8_t;
 
 constexpr i64 kGrain = 256 * 1024;  // min multiplications per thread
 constexpr i64 kRows = 4;            // interleaved
-constexpr i64 kLane = 16;           // bytes of the part of a register within which instructions interleave
 constexpr int kWide = 7;            // results side by side: widths of networks are often multiples of 7
-
-/// Store the first `left` of four values.
-MPSCNN_AVX512_BYTES inline void store_four(__m128 x, float* to, i64 left) {
-  if (left >= 4)
-    _mm_storeu_ps(to, x);
-  else if (left > 0)
-    _mm_mask_storeu_ps(to, static_cast<__mmask8>((1 << left) - 1), x);
-}
-
-// Vectors of 64 and of 32 channels. Sums of a channel have 32 bits, so four registers of sums make one of numbers.
-struct Wide {
-  using Mask = __mmask64;
-  static constexpr i64 kChannels = 64;
-  __m512i v;
-  MPSCNN_AVX512_BYTES static Wide load(const void* from) { return {_mm512_loadu_si512(from)}; }
-  MPSCNN_AVX512_BYTES static Wide load(Mask lanes, const void* from) { return {_mm512_maskz_loadu_epi8(lanes, from)}; }
-  MPSCNN_AVX512_BYTES static Wide all(int number) { return {_mm512_set1_epi8(static_cast<char>(number))}; }
-  MPSCNN_AVX512_BYTES void store(void* to) const { _mm512_storeu_si512(to, v); }
-  MPSCNN_AVX512_BYTES void store(Mask lanes, void* to) const { _mm512_mask_storeu_epi8(to, lanes, v); }
-  MPSCNN_AVX512_BYTES friend void interleave(const Wide& a, const Wide& b, const Wide& c, const Wide& d, Wide* to) {
-    const __m512i ab = _mm512_unpacklo_epi8(a.v, b.v), ab2 = _mm512_unpackhi_epi8(a.v, b.v);
-    const __m512i cd = _mm512_unpacklo_epi8(c.v, d.v), cd2 = _mm512_unpackhi_epi8(c.v, d.v);
-    to[0].v = _mm512_unpacklo_epi16(ab, cd), to[1].v = _mm512_unpackhi_epi16(ab, cd);
-    to[2].v = _mm512_unpacklo_epi16(ab2, cd2), to[3].v = _mm512_unpackhi_epi16(ab2, cd2);
-  }
-  MPSCNN_AVX512_BYTES void add_products(const Wide& numbers, const Wide& weights) {
-    v = _mm512_dpbusd_epi32(v, numbers.v, weights.v);
-  }
-  /// Store four bounded values of a channel each to `to`, `kLane` channels apart; those of channels from `left` on are
-  /// left out.
-  MPSCNN_AVX512_BYTES void store_values(const float* factors, const float* shifts, float low, float high, float* to,
-                                        i64 left) const {
-    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_loadu_ps(factors), _mm512_loadu_ps(shifts));
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(low)), _mm512_set1_ps(high));
-    store_four(_mm512_castps512_ps128(x), to, left);
-    store_four(_mm512_extractf32x4_ps(x, 1), to + kLane, left - kLane);
-    store_four(_mm512_extractf32x4_ps(x, 2), to + 2 * kLane, left - 2 * kLane);
-    store_four(_mm512_extractf32x4_ps(x, 3), to + 3 * kLane, left - 3 * kLane);
-  }
-  MPSCNN_AVX512_BYTES Wide scaled(const float* factors, const float* shifts, float most) const {
-    const __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(v), _mm512_loadu_ps(factors), _mm512_loadu_ps(shifts));
-    return {_mm512_cvtps_epi32(_mm512_min_ps(x, _mm512_set1_ps(most)))};
-  }
-  MPSCNN_AVX512_BYTES friend Wide packed(const Wide* sums, int zero) {
-    const __m512i shift = _mm512_set1_epi16(static_cast<short>(zero));
-    const __m512i low = _mm512_adds_epi16(_mm512_packs_epi32(sums[0].v, sums[1].v), shift);
-    return {_mm512_packus_epi16(low, _mm512_adds_epi16(_mm512_packs_epi32(sums[2].v, sums[3].v), shift))};
-  }
-  MPSCNN_AVX512_BYTES Wide clamped(int low, int high) const {
-    return {_mm512_min_epu8(_mm512_max_epu8(v, all(low).v), all(high).v)};
-  }
-};
-
-struct Narrow {
-  using Mask = __mmask32;
-  static constexpr i64 kChannels = 32;
-  __m256i v;
-  MPSCNN_AVX512_BYTES static Narrow load(const void* from) {
-    return {_mm256_loadu_si256(static_cast<const __m256i*>(from))};
-  }
-  MPSCNN_AVX512_BYTES static Narrow load(Mask lanes, const void* from) {
-    return {_mm256_maskz_loadu_epi8(lanes, from)};
-  }
-  MPSCNN_AVX512_BYTES static Narrow all(int number) { return {_mm256_set1_epi8(static_cast<char>(number))}; }
-  MPSCNN_AVX512_BYTES void store(void* to) const { _mm256_storeu_si256(static_cast<__m256i*>(to), v); }
-  MPSCNN_AVX512_BYTES void store(Mask lanes, void* to) const { _mm256_mask_storeu_epi8(to, lanes, v); }
-  MPSCNN_AVX512_BYTES friend void interleave(const Narrow& a, const Narrow& b, const Narrow& c, const Narrow& d,
-                                             Narrow* to) {
-    const __m256i ab = _mm256_unpacklo_epi8(a.v, b.v), ab2 = _mm256_unpackhi_epi8(a.v, b.v);
-    const __m256i cd = _mm256_unpacklo_epi8(c.v, d.v), cd2 = _mm256_unpackhi_epi8(c.v, d.v);
-    to[0].v = _mm256_unpacklo_epi16(ab, cd), to[1].v = _mm256_unpackhi_epi16(ab, cd);
-    to[2].v = _mm256_unpacklo_epi16(ab2, cd2), to[3].v = _mm256_unpackhi_epi16(ab2, cd2);
-  }
-  MPSCNN_AVX512_BYTES void add_products(const Narrow& numbers, const Narrow& weights) {
-    v = _mm256_dpbusd_epi32(v, numbers.v, weights.v);
-  }
-  MPSCNN_AVX512_BYTES void store_values(const float* factors, const float* shifts, float low, float high, float* to,
-                                        i64 left) const {
-    __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), _mm256_loadu_ps(factors), _mm256_loadu_ps(shifts));
-    x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(low)), _mm256_set1_ps(high));
-    store_four(_mm256_castps256_ps128(x), to, left);
-    store_four(_mm256_extractf128_ps(x, 1), to + kLane, left - kLane);
-  }
-  MPSCNN_AVX512_BYTES Narrow scaled(const float* factors, const float* shifts, float most) const {
-    const __m256 x = _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), _mm256_loadu_ps(factors), _mm256_loadu_ps(shifts));
-    return {_mm256_cvtps_epi32(_mm256_min_ps(x, _mm256_set1_ps(most)))};
-  }
-  MPSCNN_AVX512_BYTES friend Narrow packed(const Narrow* sums, int zero) {
-    const __m256i shift = _mm256_set1_epi16(static_cast<short>(zero));
-    const __m256i low = _mm256_adds_epi16(_mm256_packs_epi32(sums[0].v, sums[1].v), shift);
-    return {_mm256_packus_epi16(low, _mm256_adds_epi16(_mm256_packs_epi32(sums[2].v, sums[3].v), shift))};
-  }
-  MPSCNN_AVX512_BYTES Narrow clamped(int low, int high) const {
-    return {_mm256_min_epu8(_mm256_max_epu8(v, all(low).v), all(high).v)};
-  }
-};
-
-/// Return the channel, within a vector, of a lane of the sums in register `part`.
-i64 channel_of(i64 part, i64 lane) { return lane / 4 * kLane + 4 * part + lane % 4; }
 
 /// Filters of blocks of channels. A block has, for each row within four at which a window may start, for each group of
 /// four rows, column and register of sums, four weights per channel.
@@ -142,12 +39,11 @@ struct PackedFilters {
   static i64 block_bytes(i64 kernel, i64 channels) { return place(kernel, channels, kRows, 0, 0, 0); }
 
   PackedFilters(const ByteWeights& bytes, i64 kernel, i64 count) {
-    // Blocks of 64 channels, and one of 32 if so few are left; its bytes follow those of the others.
-    const i64 wide = count % 64 == 0 || count % 64 > 32 ? (count + 63) / 64 : count / 64;
-    const i64 narrow = wide * 64 < count ? 1 : 0;
-    taps.resize(static_cast<std::size_t>(wide * block_bytes(kernel, 64) + narrow * block_bytes(kernel, 32)));
-    for (i64 block = 0; block < wide + narrow; ++block)
-      pack(bytes, kernel, count, 64 * block, block < wide ? 64 : 32, taps.data() + block * block_bytes(kernel, 64));
+    const ChannelBlocks blocks(count);
+    taps.resize(
+        static_cast<std::size_t>(blocks.wide * block_bytes(kernel, 64) + blocks.narrow * block_bytes(kernel, 32)));
+    for (i64 block = 0; block < blocks.size(); ++block)
+      pack(bytes, kernel, count, 64 * block, blocks.channels(block), taps.data() + block * block_bytes(kernel, 64));
     for (i64 k = 0; k < count; ++k) {
       const auto* const own = bytes.values.data() + k * kernel * kernel;
       std::int32_t sum = 0;
@@ -178,71 +74,26 @@ struct PackedFilters {
   }
 };
 
-/// How sums become numbers: they begin at `starts`; sum * factors + shifts, from `low` to `high`. By the order of
-/// channel_of().
-struct Scaling {
-  std::vector<std::int32_t> starts;
-  std::vector<float> factors, shifts;
-  int zero, low, high;          ///< of numbers
-  float low_value, high_value;  ///< of values, if these are stored
-
-  Scaling(const QuantizedConvProblem& problem, const ByteWeights& bytes, const PackedFilters& filters) {
-    const ConvWeights& weights = *problem.weights;
-    const Quantization &from = problem.src_steps, &to = problem.dst_steps;
-    const double step = to.scale == 0 ? 1 : double{to.scale};  // of what sums become
-    const i64 count = weights.out_channels, padded = (count + 63) / 64 * 64;
-    for (std::vector<float>* const each : {&factors, &shifts}) each->resize(static_cast<std::size_t>(padded));
-    starts.resize(static_cast<std::size_t>(padded));
-    for (i64 first = 0; first < count; first += 64) {
-      const i64 channels = count - first > 32 ? 64 : 32;
-      for (i64 part = 0; part < 4; ++part)
-        for (i64 lane = 0; lane < channels / 4; ++lane) {
-          const i64 k = first + channel_of(part, lane);
-          if (k >= count) continue;
-          const auto at = static_cast<std::size_t>(first + part * (channels / 4) + lane);
-          const auto own = static_cast<std::size_t>(k);
-          starts[at] = -from.zero * filters.sums[own];
-          factors[at] = static_cast<float>(double{from.scale} * double{bytes.steps[own]} / step);
-          if (!weights.bias.empty()) shifts[at] = static_cast<float>(double{weights.bias[own]} / step);
-        }
-    }
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    low_value = problem.neuron.type == NeuronType::none ? -kInfinity : 0;
-    high_value = problem.neuron.type == NeuronType::relun ? problem.neuron.b : kInfinity;
-    zero = to.zero;
-    const auto number = [&](float value) {
-      return static_cast<int>(std::clamp(std::nearbyint(value / to.scale) + static_cast<float>(zero), 0.0f, 255.0f));
-    };
-    low = problem.neuron.type == NeuronType::none ? 0 : zero;
-    high = to.scale != 0 && problem.neuron.type == NeuronType::relun ? number(problem.neuron.b) : 255;
-  }
-};
-
 template <class Vector>
 struct RowCall {
   std::array<const Byte*, PackedFilters::kGroups> groups;  ///< interleaved source rows
   const std::int8_t* taps;                                 ///< of the block and the row within four
   i64 used;                                                ///< groups that the window reaches
-  const std::int32_t* starts;
-  const float *factors, *shifts;
-  const Scaling* scaling;
-  Byte* dst;  ///< numbers, or null
+  Byte* dst;                                               ///< numbers, or null
   float* values;
-  i64 dst_step, left;  ///< channels that are left
-  typename Vector::Mask lanes;
+  i64 dst_step;
 };
 
 /// Compute `count` results from x on.
 template <class Vector, int kernel, int stride, int count>
-MPSCNN_AVX512_BYTES void results(const RowCall<Vector>& call, i64 x) {
+MPSCNN_AVX512_BYTES void results(const RowCall<Vector>& call, const BlockResult<Vector>& result, i64 x) {
   constexpr i64 kBytes = Vector::kChannels;
-  constexpr float kMost = 1 << 20;  // steps, so that the number is an integer of 32 bits
   Vector whole[count][4];
 #pragma GCC unroll 4
   for (int part = 0; part < 4; ++part) {
     Vector sums[count];
 #pragma GCC unroll 8
-    for (int i = 0; i < count; ++i) sums[i] = Vector::load(call.starts + part * (kBytes / 4));
+    for (int i = 0; i < count; ++i) sums[i] = result.start(part);
     for (i64 group = 0; group < call.used; ++group) {
       const Byte* from = call.groups[static_cast<std::size_t>(group)] + (x * stride * 4 + part) * kBytes;
       Vector taps[kernel];
@@ -260,22 +111,15 @@ MPSCNN_AVX512_BYTES void results(const RowCall<Vector>& call, i64 x) {
       }
     }
     if (call.values) {
-      for (int i = 0; i < count; ++i)
-        sums[i].store_values(call.factors + part * (kBytes / 4), call.shifts + part * (kBytes / 4),
-                             call.scaling->low_value, call.scaling->high_value,
-                             call.values + (x + i) * call.dst_step + 4 * part, call.left - 4 * part);
+      for (int i = 0; i < count; ++i) result.store_values(sums[i], part, call.values + (x + i) * call.dst_step);
       continue;
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < count; ++i)
-      whole[i][part] = sums[i].scaled(call.factors + part * (kBytes / 4), call.shifts + part * (kBytes / 4), kMost);
+    for (int i = 0; i < count; ++i) whole[i][part] = result.number(sums[i], part);
   }
   if (call.values) return;
 #pragma GCC unroll 8
-  for (int i = 0; i < count; ++i)
-    packed(whole[i], call.scaling->zero)
-        .clamped(call.scaling->low, call.scaling->high)
-        .store(call.lanes, call.dst + (x + i) * call.dst_step);
+  for (int i = 0; i < count; ++i) result.store(whole[i], call.dst + (x + i) * call.dst_step);
 }
 
 /// Interleave four rows of a block of channels; columns and rows outside of the source have the number `zero`.
@@ -306,13 +150,10 @@ MPSCNN_AVX512_BYTES void convolve_rows(const QuantizedConvCall& call, const Pack
   const Tensor &src = call.src, &dst = call.dst;
   const Window& w = call.problem.window;
   constexpr i64 kBytes = Vector::kChannels;
-  const i64 channel = block * 64, left = std::min(kBytes, dst.c - channel), columns = (dst.w - 1) * stride + kernel;
+  const i64 channel = block * 64, columns = (dst.w - 1) * stride + kernel;
+  const BlockResult<Vector> result(scaling, channel, dst.c);
   RowCall<Vector> row;
-  row.lanes = static_cast<typename Vector::Mask>(left >= kBytes ? ~std::uint64_t{0} : (std::uint64_t{1} << left) - 1);
-  row.left = left;
-  row.scaling = &scaling, row.dst_step = dst.w_stride;
-  row.starts = scaling.starts.data() + channel;
-  row.factors = scaling.factors.data() + channel, row.shifts = scaling.shifts.data() + channel;
+  row.dst_step = dst.w_stride;
   const std::int8_t* const taps = filters.taps.data() + block * PackedFilters::block_bytes(kernel, 64);
   const i64 group_bytes = columns * 4 * kBytes;
   std::array<i64, 2> held{-1, -1};
@@ -324,7 +165,7 @@ MPSCNN_AVX512_BYTES void convolve_rows(const QuantizedConvCall& call, const Pack
       const auto place = static_cast<std::size_t>(group % 2);
       Byte* const to = memory + group % 2 * group_bytes;
       if (held[place] != group)
-        interleave_rows<Vector>(src, n, top + group * kRows, w.start_w, columns, channel, row.lanes,
+        interleave_rows<Vector>(src, n, top + group * kRows, w.start_w, columns, channel, result.lanes,
                                 call.problem.src_steps.zero, to);
       held[place] = group;
       row.groups[static_cast<std::size_t>(group - at / kRows)] = to;
@@ -335,9 +176,9 @@ MPSCNN_AVX512_BYTES void convolve_rows(const QuantizedConvCall& call, const Pack
     else
       row.dst = reinterpret_cast<Byte*>(dst.at(n, y)) + channel, row.values = nullptr;
     i64 x = 0;
-    for (; x + kWide <= dst.w; x += kWide) results<Vector, kernel, stride, kWide>(row, x);
-    for (; x + 2 <= dst.w; x += 2) results<Vector, kernel, stride, 2>(row, x);
-    if (x < dst.w) results<Vector, kernel, stride, 1>(row, x);
+    for (; x + kWide <= dst.w; x += kWide) results<Vector, kernel, stride, kWide>(row, result, x);
+    for (; x + 2 <= dst.w; x += 2) results<Vector, kernel, stride, 2>(row, result, x);
+    if (x < dst.w) results<Vector, kernel, stride, 1>(row, result, x);
   }
 }
 
@@ -376,7 +217,7 @@ const char* quantized_conv_depthwise(const QuantizedConvCall& call) {
   const auto bytes = ByteWeights::of(weights);
   if (!bytes) return "the weights are no whole multiples of a step";
   const auto filters = PackedFilters::of(weights, *bytes);
-  const Scaling scaling(problem, *bytes, *filters);
+  const Scaling scaling(problem, *bytes, filters->sums);
   const bool is_strided = w.stride_h == 2;
   if (w.kernel_h == 3)
     is_strided ? convolve<3, 2>(call, *filters, scaling) : convolve<3, 1>(call, *filters, scaling);

@@ -123,7 +123,7 @@ const char* quantized_conv_activated(const QuantizedConvCall& call) {
     values = made.tensor, memory = std::move(made.memory);
   }
   const QuantizedConvCall conv{call.src, values, sums};
-  if (quantized_conv_depthwise(conv) && quantized_conv_primitive(conv))
+  if (quantized_conv_depthwise(conv) && quantized_conv_products(conv) && quantized_conv_primitive(conv))
     if (const char* const why_not = quantized_conv_materialized(conv)) return why_not;
   parallel_ranges(dst.size(), threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
     if (stores_numbers)
@@ -163,11 +163,9 @@ const char* quantized_conv_floats(const QuantizedConvCall& call) {
 }
 
 constexpr Implementation<QuantizedConvCall> kConvolutions[] = {
-    {"quantized_depthwise", quantized_conv_depthwise},
-    {"quantized_primitive", quantized_conv_primitive},
-    {"quantized_materialized", quantized_conv_materialized},
-    {"quantized_activated", quantized_conv_activated},
-    {"quantized_floats", quantized_conv_floats},
+    {"quantized_depthwise", quantized_conv_depthwise}, {"quantized_products", quantized_conv_products},
+    {"quantized_primitive", quantized_conv_primitive}, {"quantized_materialized", quantized_conv_materialized},
+    {"quantized_activated", quantized_conv_activated}, {"quantized_floats", quantized_conv_floats},
 };
 const ImplementationNames kConvolutionsNames(kConvolutions);
 

@@ -38,6 +38,8 @@ bool is_exact_on_sums(const Neuron& neuron);
 // Each returns null when done, otherwise the reason for declining.
 /// Depth-wise convolutions in registers.
 const char* quantized_conv_depthwise(const QuantizedConvCall& call);
+/// Windows inside of the source, without groups.
+const char* quantized_conv_products(const QuantizedConvCall& call);
 const char* quantized_conv_primitive(const QuantizedConvCall& call);
 /// Copies the source with its border, which has the number that stands for 0.
 const char* quantized_conv_materialized(const QuantizedConvCall& call);

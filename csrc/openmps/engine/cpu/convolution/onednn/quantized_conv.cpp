@@ -172,7 +172,8 @@ const char* quantized_conv_materialized(const QuantizedConvCall& call) {
     copy(src.region(first_h, first_w, rows, columns),
          padded.tensor.region(first_h - w.start_h, first_w - w.start_w, rows, columns));
   w.start_h = w.start_w = 0;
-  return quantized_conv_primitive({padded.tensor, dst, problem});
+  const QuantizedConvCall inside{padded.tensor, dst, problem};
+  return quantized_conv_products(inside) ? quantized_conv_primitive(inside) : nullptr;
 }
 
 }  // namespace openmps::cpu
