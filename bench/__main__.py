@@ -13,6 +13,7 @@ import mpscnn
 from mpscnn.layers import aligned
 
 from . import (
+    calls,
     candidates,
     contention,
     convolutions,
@@ -37,6 +38,7 @@ from .arguments import within
 
 # Of the CPU's device: those of a GPU have to be asked for.
 SECTIONS = [
+    "calls",
     "reorder",
     "kernels",
     "normalization",
@@ -165,6 +167,10 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
         print(f"without {name}: {reason}")
 
 
+def _print_calls(rows: list[dict[str, Any]]) -> None:
+    print(aligned(("call", "us"), [(row["case"], f"{row['seconds'] * 1e6:.1f}") for row in rows], right=1))
+
+
 def _print_convolutions(rows: list[dict[str, Any]]) -> None:
     header = ("convolution", "mpscnn us", "oneDNN us", "ratio", "GFLOP/s", "of the peak", "oneDNN's")
     lines = []
@@ -244,6 +250,11 @@ def main(arguments: list[str] | None = None) -> int:
     if "reorder" in what:
         rows = reorder.run(seconds=options.seconds, case=options.case, quiet=options.json)
         results["reorder"] = rows
+    if "calls" in what:
+        results["calls"] = calls.run(options.seconds, options.case)
+        if not options.json:
+            print()
+            _print_calls(results["calls"])
     if "kernels" in what:
         results["kernels"] = kernels.run(options.seconds, options.case)
         if not options.json:

@@ -29,6 +29,23 @@ def test_fully_connected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert all(1e-6 < seconds < 1 for seconds in row["seconds"].values())
 
 
+def test_calls(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, calls
+
+    monkeypatch.setattr(calls, "NETWORK", "mobilenet_v2")
+    assert __main__.main(["calls", "--seconds", "0.05", "--json"]) == 0
+    found = {row["case"]: row["seconds"] for row in json.loads(capsys.readouterr().out)["calls"]}
+    assert {"neuron(x)", "network of one layer (x)", "torch, relu(x)", "mobilenet_v2: encode again"} <= set(found)
+    assert all(1e-7 < seconds < 1 for seconds in found.values())
+    assert found["mobilenet_v2: encode again"] < found["mobilenet_v2: call"]
+    assert __main__.main(["calls", "--seconds", "0.05", "--case", "neuron"]) == 0
+    written = capsys.readouterr().out
+    assert "neuron(x, out=y)" in written
+    assert "mobilenet_v2" not in written
+
+
 @pytest.mark.skipif(ENGINE not in ("", "cpu"), reason="the implementations are the CPU engine's")
 def test_convolutions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")

@@ -140,7 +140,9 @@ def test_position_embeddings_say_that_the_module_takes_no_other_size() -> None:
     net = mpscnn.load(module.eval(), input_shapes=(1, 5, 8, 8))
     agree(module, net, (2, 5, 8, 8), (1, 5, 4, 16))
     for _ in range(2):  # the second time from the cache
-        match = r"8 x 9 is not a size .* unless height \* width == 64\. .* The model cannot be read for this size: Embedded"
+        match = (
+            r"8 x 9 is not a size .* unless height \* width == 64\. .* The model cannot be read for this size: Embedded"
+        )
         with pytest.raises(ValueError, match=match + " does not run with inputs of shapes .*must match"):
             net(np.zeros((1, 5, 8, 9), np.float32))
 
