@@ -18,6 +18,7 @@ from . import (
     contention,
     convolutions,
     core_ai,
+    first,
     fully_connected,
     functions,
     gpu,
@@ -39,6 +40,7 @@ from .arguments import within
 # Of the CPU's device: those of a GPU have to be asked for.
 SECTIONS = [
     "calls",
+    "first",
     "reorder",
     "kernels",
     "normalization",
@@ -171,6 +173,20 @@ def _print_calls(rows: list[dict[str, Any]]) -> None:
     print(aligned(("call", "us"), [(row["case"], f"{row['seconds'] * 1e6:.1f}") for row in rows], right=1))
 
 
+def _print_first(rows: list[dict[str, Any]]) -> None:
+    header = ("network", "", "import ms", "load ms", "first ms", "load + first", "MB", "max MB")
+    lines = []
+    for row in rows:
+        for name, one in row["measured"].items():
+            times = [one["import"], one["load"], one["first"], one["load"] + one["first"]]
+            memory = [one["resident"], one["peak"]]
+            cells = [*(f"{value * 1e3:.0f}" for value in times), *(f"{value / 1e6:.0f}" for value in memory)]
+            lines.append((row["case"], name, *cells))
+    print(aligned(header, lines, right=6))
+    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
+        print(f"without {name}: {reason}")
+
+
 def _print_convolutions(rows: list[dict[str, Any]]) -> None:
     header = ("convolution", "mpscnn us", "oneDNN us", "ratio", "GFLOP/s", "of the peak", "oneDNN's")
     lines = []
@@ -255,6 +271,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.json:
             print()
             _print_calls(results["calls"])
+    if "first" in what:
+        results["first"] = first.run(options.seconds, options.case, quiet=options.json)
+        if not options.json:
+            print()
+            _print_first(results["first"])
     if "kernels" in what:
         results["kernels"] = kernels.run(options.seconds, options.case)
         if not options.json:

@@ -29,6 +29,29 @@ def test_fully_connected(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert all(1e-6 < seconds < 1 for seconds in row["seconds"].values())
 
 
+def test_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import __main__, first, networks
+
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()
+    monkeypatch.setattr(networks, "_module", lambda name: module)
+    monkeypatch.setitem(networks.NETWORKS, "tiny", networks.Case("Tiny", (3, 6, 5)))
+    monkeypatch.setattr(first, "NETWORKS", ("tiny",))
+    monkeypatch.setitem(first.PROGRAMS, "nothing", ("import nothing_of_that_name", "", ""))
+    assert __main__.main(["first", "--seconds", "0", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["first"]
+    ours = row["measured"]["mpscnn"]
+    assert min(ours[key] for key in ("import", "load", "first")) > 1e-6
+    assert 1e7 < ours["resident"] <= 1.1 * ours["peak"]
+    assert row["absent"]["nothing"] == "ModuleNotFoundError: No module named 'nothing_of_that_name'"
+    __main__._print_first([row])
+    written = capsys.readouterr().out.splitlines()
+    assert len(written[2].split()) == 8
+    assert "without nothing: ModuleNotFoundError" in written[-1]
+
+
 def test_calls(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT))
