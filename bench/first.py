@@ -3,7 +3,7 @@
 
 A process imports NumPy and a program, loads a network from its file (warm in the system's cache), and computes one
 image. Processes run one after the other, in random order; times are medians. Memory is that of the process after the
-result, and its max until then. The files are those of `bench networks`: ours, and ONNX for the others.
+result, and its max until then, from Linux's /proc. The files are those of `bench networks`: ours, and ONNX for the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROGRAMS = {
     "openvino": ("import openvino", "model = openvino.Core().compile_model('{path}.onnx', 'CPU')", "model(x)"),
 }
 CHILD = """
-import json, resource, time
+import json, time
 import numpy as np
 x = np.ones((1, *{shape}), np.float32)
 start = time.perf_counter()
@@ -41,13 +41,13 @@ imported = time.perf_counter()
 loaded = time.perf_counter()
 {call}
 done = time.perf_counter()
-pages = int(open("/proc/self/statm").read().split()[1]) if __import__("os").path.exists("/proc/self/statm") else 0
+memory = dict(line.split(":") for line in open("/proc/self/status"))
 print(json.dumps({{
     "import": imported - start,
     "load": loaded - imported,
     "first": done - loaded,
-    "resident": pages * resource.getpagesize(),
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    "resident": int(memory["VmRSS"].split()[0]) * 1024,
+    "peak": int(memory["VmHWM"].split()[0]) * 1024,  # getrusage() includes the parent's
 }}))
 """
 
