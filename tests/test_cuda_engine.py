@@ -627,6 +627,41 @@ def test_steps_become_graphs(tmp_path: Path, optimizer: str, options: dict[str, 
     assert convolutions[1] < convolutions[0] / 2, convolutions
 
 
+RESIDUAL = """
+import mpscnn, numpy as np, torch
+
+
+def layer(inputs, outputs, stride=1):
+    return torch.nn.Sequential(torch.nn.Conv2d(inputs, outputs, 1, stride, bias=False), torch.nn.BatchNorm2d(outputs))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.first, self.second = layer(inputs, 16), layer(16, outputs, stride)
+        self.shortcut = layer(inputs, outputs, stride) if stride > 1 else torch.nn.Identity()
+
+    def forward(self, x):
+        return torch.relu(self.second(torch.relu(self.first(x))) + self.shortcut(x))
+
+
+module = torch.nn.Sequential(
+    layer(3, 32), torch.nn.ReLU(), Block(32, 32, 1), Block(32, 64, 2), torch.nn.AdaptiveAvgPool2d(1),
+    torch.nn.Flatten(), torch.nn.Linear(64, 10)
+).train()
+trainer = mpscnn.Trainer(module, input_shapes=(2, 3, 8, 8), dtype="float16")
+trainer.step(np.ones((2, 3, 8, 8), np.float32), np.arange(2)).wait()
+"""
+
+
+def test_groups_of_a_residual_network() -> None:
+    """A step of training has the commands that the engine solves together, next to each other or not."""
+    _, trace = output(RESIDUAL, MPSCNN_TRACE="dispatch")
+    taken = set(re.findall(r"^mpscnn dispatch: ([\w, ]+: \w+)$", trace, re.MULTILINE))
+    assert "normalize, normalize_add: cuda_normalize_both_add" in taken
+    assert "convolve_gradient, masked_sum_moments: cuda_sampled_sum" in taken, "zeros are stored and read"
+
+
 def test_weights_of_lists_that_come_later(tmp_path: Path) -> None:
     """Reloaded weights do not take the memory of weights that a command buffer uses that is committed after them."""
     program = """
