@@ -177,7 +177,7 @@ class CudaEngine final : public Engine {
   /// memory for them is of little use.
   std::size_t min_recomputed(std::size_t largest) const override {
     constexpr std::size_t kManyBytes = std::size_t{256} << 20;
-    return largest / (largest < kManyBytes ? 16 : 2) + 1;
+    return largest < kManyBytes ? largest / 16 + 1 : largest / 2;
   }
   bool masks_by_results() const override { return true; }
   bool packs_masks() const override { return true; }
