@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx_support import model
@@ -20,13 +21,14 @@ from onnxruntime.quantization import QuantFormat, QuantType
 from quantized_support import SideBySide, quantized, session, side_by_side
 
 import mpscnn
-from architectures import build_small, example
+from architectures import build, build_small, example
 
 NAMES = [
     "resnet18",
     "resnet50",
     "mobilenet_v2",
     "mobilenet_v3_large",
+    "mobilenet_v3_small",
     "efficientnet_b0",
     "squeezenet1_1",
     "unet",
@@ -36,6 +38,19 @@ NAMES = [
     pytest.param("densenet121", marks=pytest.mark.slow),
     pytest.param("inception_v3", marks=pytest.mark.slow),
 ]
+# With all channels and pixels.
+REAL = (
+    "resnet18",
+    "resnet50",
+    "resnext50_32x4d",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "mobilenet_v3_small",
+    "efficientnet_b0",
+    "squeezenet1_1",
+    "densenet121",
+    "inception_v3",
+)
 PRODUCTS = {"Conv", "Gemm", "MatMul", "QLinearConv", "QGemm", "QLinearMatMul"}
 OFF = 1e-3
 """Max share of a product's numbers that are one step off: sums in the middle of two steps up to float32's rounding."""
@@ -47,17 +62,30 @@ MIDDLE = 1e-3  # steps
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 @pytest.mark.parametrize("name", NAMES)
 def test_layers(name: str, form: str, tmp_path: Path) -> None:
-    compare(name, tmp_path, QuantFormat[form])
+    compare(build_small(name), example(name)[:1], tmp_path, QuantFormat[form])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_layers_of_real_shapes(name: str, tmp_path: Path) -> None:
+    size = 299 if name == "inception_v3" else 224
+    compare(build(name), torch.zeros(1, 3, size, size), tmp_path, QuantFormat.QDQ)
 
 
 @pytest.mark.parametrize("form", ["QDQ", "QOperator"])
 def test_signed(form: str, tmp_path: Path) -> None:
-    compare("mobilenet_v2", tmp_path, QuantFormat[form], QuantType.QInt8)
+    module, x = build_small("mobilenet_v2"), example("mobilenet_v2")[:1]
+    compare(module, x, tmp_path, QuantFormat[form], QuantType.QInt8)
 
 
-def compare(name: str, folder: Path, form: QuantFormat, activation: QuantType = QuantType.QUInt8) -> None:
-    x = example(name)[:1]
-    proto = quantized(build_small(name), x, folder, form, activation)
+def compare(
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    folder: Path,
+    form: QuantFormat,
+    activation: QuantType = QuantType.QUInt8,
+) -> None:
+    proto = quantized(module, x, folder, form, activation)
     layers = side_by_side(proto, np.random.default_rng(9).standard_normal(x.shape).astype(np.float32))
     net = mpscnn.load(layers.proto)
     ours = dict(zip(net.outputs, net(**{given: layers.feeds[given] for given in net.inputs}), strict=True))

@@ -127,6 +127,7 @@ def test_gates_that_others_read() -> None:
     """The gate of a swish is stored if another operation reads its numbers or values."""
     graph = mpscnn.Graph()
     x = stored(graph, graph.input("x", channels=8))
+    x = stored(graph, graph.add("Convolution", x, weight=weights(4, 8, 8, 1, 1)))  # so that the map could begin here
     gate = stored(graph, graph.add("NeuronSigmoid", x), 1 / 255, 0)
     swish = stored(graph, graph.add("Multiply", x, gate), 0.03, 10)
     graph.output(swish, "swish")
