@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from . import _inputs
+from . import _inputs, _progress
 from .errors import ImportError as ModelError
 from .graph import Graph, Input
 
@@ -86,7 +86,8 @@ class OtherSizes:
         found = self._found.get(key)
         if found is None:
             try:
-                found = self._make(self._read(dict(zip(names, sizes, strict=True)), batch))
+                with _progress.shown(_described(names, sizes, batch)):
+                    found = self._make(self._read(dict(zip(names, sizes, strict=True)), batch))
             except (ModelError, ValueError) as error:
                 found = str(error)
             self._found[key] = found
@@ -94,3 +95,9 @@ class OtherSizes:
                 self._found.popitem(last=False)
         self._found.move_to_end(key)
         return found
+
+
+def _described(names: Sequence[str], sizes: Sequence[Extents], batch: int | None) -> str:
+    """Return what is shown while the model is read."""
+    inputs = ", ".join(f"{name} of {' x '.join(map(str, size))}" for name, size in zip(names, sizes, strict=True))
+    return f"mpscnn: reading the model for {inputs}" + ("" if batch is None else f", a batch of {batch}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import gc
+import io
 import pickle
 import threading
 import weakref
@@ -22,7 +23,7 @@ from torch import nn
 from torch_support import Function, randomize
 
 import mpscnn
-from mpscnn import _other_sizes
+from mpscnn import _other_sizes, _progress
 from mpscnn.loading import read
 
 
@@ -387,3 +388,29 @@ def test_wrong_arrays_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> Non
         net()
     with pytest.raises(TypeError, match="number of images"):
         net.encode(mpscnn.CommandBuffer())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A terminal shows what takes longer than two seconds."""
+    net = load(randomize(Attention()), 3, 16, 16)
+    terminal, text = Terminal(), "mpscnn: reading the model for x of 8 x 10 x 3"
+    monkeypatch.setattr("sys.stderr", terminal)
+    with caplog.at_level("INFO", logger="mpscnn"):
+        net(np.zeros((1, 3, 8, 12), np.float32))
+        assert terminal.getvalue() == ""
+        monkeypatch.setattr(_progress, "PATIENCE_SECONDS", 0.01)
+        net(np.zeros((2, 3, 8, 10), np.float32))
+        shown = terminal.getvalue()
+        net(np.zeros((1, 3, 8, 10), np.float32))
+    assert shown.startswith(f"\r{text} (0 s)\x1b[K")
+    assert shown.endswith("\r\x1b[K")
+    assert terminal.getvalue() == shown
+    records = [record for record in caplog.records if record.name == "mpscnn"]
+    assert [record.getMessage().startswith(text) for record in records] == [False, True]
+    monkeypatch.setattr("sys.stderr", None)  # as in programs without a console
+    net(np.zeros((1, 3, 8, 14), np.float32))
