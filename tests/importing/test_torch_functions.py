@@ -182,6 +182,18 @@ def replaced(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     )
 
 
+def replaced_by_masks(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    values, rows, images, tokens, pixels, part = (x.clone() for _ in range(6))
+    values[x > 0.25] = -2.0
+    rows[x.mean((1, 3))[:, None, :].expand(-1, 4, -1) > 0] = 0.5
+    images[x.mean((2, 3)) > 0] = torch.tensor([3.0])
+    tokens = tokens.flatten(2).transpose(1, 2)
+    tokens[tokens[..., 1] > tokens[..., 2]] = 0
+    pixels[:, :, torch.arange(48).view(6, 8) % 3 == 0] = 0.5
+    part[:, 0][x[:, 1] > 0] = 0.25
+    return values, rows, images, tokens, pixels, part
+
+
 def patches(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (
         F.unfold(x, 3, padding=1),
@@ -202,14 +214,15 @@ def einsums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 GROUPS: list[Callable[[torch.Tensor], Any]] = [
-    *(unary, comparisons, choices, arithmetic, orders, chosen, distances, sampled, resized, replaced, patches, einsums),
+    *(unary, comparisons, choices, arithmetic, orders, chosen, distances, sampled, resized, replaced, replaced_by_masks),
+    *(patches, einsums),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", GROUPS)
 def test_function(function: Callable[[torch.Tensor], Any]) -> None:
-    # Code that evaluates the number of images is read again for another one, which networks of one size cannot.
-    options = {} if function in (orders, chosen, distances, replaced) else {"free_size": False}
+    # take_along_dim makes numbers of the extents: it is read again for another number of images.
+    options = {} if function is chosen else {"free_size": False}
     check(Function(function), X, **options)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -307,6 +308,9 @@ def _index_put(b: Builder, a: Arguments) -> Tensor:
     """Replace rows, columns or channels at constant indices along one axis."""
     x = a.source
     places = [place for place, index in enumerate(a["indices"]) if index is not None]
+    masked = _masked(b, a, x, places)
+    if masked is not None:
+        return masked
     if len(places) != 1 or places[0] == 0:
         raise UnmappedError(f"values replaced by indices along the axes {places}")
     if a["accumulate"]:
@@ -333,6 +337,27 @@ def _index_put(b: Builder, a: Arguments) -> Tensor:
     if not np.array_equal(order, np.arange(len(order))):
         values = _picked(b, values, dim, order)
     return _replaced(b, x, dim, np.sort(chosen), values)
+
+
+def _masked(b: Builder, a: Arguments, x: Tensor, places: Sequence[int]) -> Tensor | None:
+    """Return `x` with a number where a mask of its first axes, or of some behind the batch, is true."""
+    if len(places) != 1 or a["accumulate"]:
+        return None
+    mask, values = a["indices"][places[0]], a.operand("values")
+    index: Any = a.node.args[1][places[0]]  # type: ignore[index]
+    if index.meta["val"].dtype != torch.bool or isinstance(values, Tensor) or np.size(values) != 1:
+        return None
+    number = float(np.reshape(values, ()))
+    if isinstance(mask, Tensor):
+        if places[0] or mask.shape != x.shape[: len(mask.shape)]:
+            raise UnmappedError(f"values replaced by a mask of shape {mask.shape} in {x.shape}")
+        while len(mask.shape) < len(x.shape):
+            mask = shape.unsqueeze(b, mask, len(mask.shape) + 1)
+        return elementwise.where(b, mask, number, x)
+    if not isinstance(mask, torch.Tensor) or places[0] == 0:
+        return None
+    after = x.rank - places[0] - mask.ndim
+    return elementwise.where(b, mask.numpy().reshape(*mask.shape, *[1] * after), number, x)
 
 
 @operator("tril", "triu")
