@@ -60,10 +60,12 @@ def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
         frame: Any = getattr(getattr(guard, "sloc", None), "framework_loc", None)
         file = getattr(frame, "filename", "")
         is_of_module = not Path(file).is_relative_to(_TORCH) or file == _CALLER
-        if file and (is_of_module or _is_number(guard.expr) or any(word in frame.name for word in _SEVERAL)):
+        if file in ("", torch_numbers.__file__):  # that has notes
+            continue
+        if is_of_module or _is_number(guard.expr) or any(word in frame.name for word in _SEVERAL):
             found.append((env.replace(guard.expr), f"{Path(file).name}:{frame.lineno}"))
-    for expression, number in getattr(env, torch_numbers.NOTES, ()):
-        found.append((env.replace(sympy.Eq(expression, number)), "a number"))
+    for expression, number, place in getattr(env, torch_numbers.NOTES, ()):
+        found.append((env.replace(sympy.Eq(expression, number)), place))
     return found
 
 

@@ -21,7 +21,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx.experimental.sym_node import SymNode
 
-NOTES = "_mpscnn_numbers"  # attribute of a shape environment: expressions and the numbers that were made of them
+NOTES = "_mpscnn_numbers"  # attribute of a shape environment: expressions, the numbers made of them, and where
 _LOCK = threading.RLock()  # the methods are those of all threads
 
 
@@ -125,12 +125,16 @@ class Numbers:
 
 
 def _noting(before: Callable[..., int]) -> Callable[..., int]:
-    """Return SymNode.guard_int, with a note in the environment of the number's expression and value."""
+    """Return SymNode.guard_int, with a note in the environment: expression, number, and place in the module's code."""
 
     def guard_int(node: Any, file: str, line: int) -> int:
         expression, number = node.expr, before(node, file, line)
         if expression.free_symbols:
-            vars(node.shape_env).setdefault(NOTES, []).append((expression, number))
+            frame: Any = sys._getframe(1)
+            while frame.f_back and not _is_of_module(frame.f_code.co_filename):
+                frame = frame.f_back
+            place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            vars(node.shape_env).setdefault(NOTES, []).append((expression, number, place))
         return number
 
     return guard_int
