@@ -3,7 +3,7 @@
 
 A process imports NumPy and a program, loads a network from its file (warm in the system's cache), and computes one
 image. Processes run one after the other, in random order; times are medians. Memory is that of the process after the
-result, and its max until then, from Linux's /proc. The files are those of `bench networks`: ours, and ONNX for the others.
+result, and its max until then, from Linux's /proc. The files are ours, and ONNX for the others.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _measure(program: str, files: contestants.Files) -> dict[str, float] | str:
 
 
 def run(seconds: float = 1.0, case: str = "", *, quiet: bool = True) -> list[dict[str, Any]]:
-    """Return a dict for each network: medians of at least five processes of each program, and the reasons of absence."""
+    """Return a dict for each network: medians of at least five processes of each program; why others are absent."""
     rows = []
     for name in NETWORKS:
         if case not in name:

@@ -214,8 +214,8 @@ def einsums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 GROUPS: list[Callable[[torch.Tensor], Any]] = [
-    *(unary, comparisons, choices, arithmetic, orders, chosen, distances, sampled, resized, replaced, replaced_by_masks),
-    *(patches, einsums),
+    *(unary, comparisons, choices, arithmetic, orders, chosen, distances, sampled, resized, replaced),
+    *(replaced_by_masks, patches, einsums),
 ]  # fmt: skip
 
 
