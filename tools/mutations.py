@@ -68,17 +68,20 @@ COMPONENTS = {
         "python/mpscnn/_numbers.py",
         "python/mpscnn/quantization.py",
     ),
-    "CudaKernels": tuple(
-        f"csrc/openmps/engine/cuda/kernels/{name}.hpp"
-        for name in (
-            "conv_few_inputs",
-            "conv_few_outputs",
-            "conv_product",
-            "conv_weights_3x3",
-            "conv_weights_stem",
-            "normalization",
-            "tensor_cores",
-        )
+    "CudaKernels": (
+        "csrc/openmps/engine/cuda/normalization.cpp",
+        *(
+            f"csrc/openmps/engine/cuda/kernels/{name}.hpp"
+            for name in (
+                "conv_few_inputs",
+                "conv_few_outputs",
+                "conv_product",
+                "conv_weights_3x3",
+                "conv_weights_stem",
+                "normalization",
+                "tensor_cores",
+            )
+        ),
     ),
     "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),

@@ -110,7 +110,9 @@ std::string version_key(const std::vector<std::string>& options) {
 }  // namespace
 
 std::string compile(const std::string& file, const std::string& definitions, int architecture) {
-  std::vector<std::string> options = {"-std=c++20", "-default-device", "-arch=sm_" + std::to_string(architecture)};
+  // wgmma needs sm_90a, whose code runs on compute capability 9.0 only.
+  const std::string target = "sm_" + std::to_string(architecture) + (architecture == 90 ? "a" : "");
+  std::vector<std::string> options = {"-std=c++20", "-default-device", "-arch=" + target};
   std::istringstream words(definitions);
   for (std::string word; words >> word;) options.push_back(word);
   std::string key = version_key(options) + ' ' + file;

@@ -24,7 +24,7 @@ i64 divided_up(i64 a, i64 b) { return (a + b - 1) / b; }
 /// Return the multiprocessors that share the pixels; on the host several, so that tests have several parts.
 i64 processors_of(const Gpu& gpu) { return gpu.driver().is_host ? 8 : gpu.processors(); }
 
-const char* why_not_3x3(const ConvGradientProblem& p, const View& diff_dst, const View& src) {
+const char* why_not_3x3(const ConvGradientProblem& p, const View& diff_dst, const View& src, bool by_groups) {
   const ConvWeights& weights = *p.weights;
   const Window& w = p.window;
   if (diff_dst.format != Format::float16) return "not float16";
@@ -34,7 +34,8 @@ const char* why_not_3x3(const ConvGradientProblem& p, const View& diff_dst, cons
   if (w.start_h != -1 || w.start_w != -1 || src.h != diff_dst.h || src.w != diff_dst.w) return "other padding than 1";
   if (w.edge != Edge::zero) return "clamped edges";
   if (std::min(diff_dst.c, src.c) < kMinChannels) return "few channels";
-  if (src.w > product::weights_3x3::kMaxWidth) return "wide images";
+  using product::weights_3x3::Memory, product::weights_3x3::MemoryOfGroups;
+  if (src.w > (by_groups ? MemoryOfGroups::kMaxWidth : Memory::kMaxWidth)) return "wide images";
   if (src.n * (src.h + 1) * (src.w + 1) > kMaxPixels) return "too many pixels";
   return nullptr;
 }
@@ -75,12 +76,15 @@ Pointer<float> memory_of_parts(Work& work, i64 parts, i64 weights) {
 
 }  // namespace
 
-const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call) {
+namespace {
+
+const char* run_3x3(const WeightsCall<ConvGradientProblem>& call, bool by_groups) {
   const auto& [p, work] = call;
   if (!p.diff_weights.memory) return "only the gradient of the bias";
   constexpr i64 kPixels = product::weights_3x3::kPixels, kChannels = product::weights_3x3::kChannels;
   WeightsArgs args{.diff_dst = work.view(p.diff_dst), .src = work.view(p.src)};
-  if (const char* const reason = why_not_3x3(p, args.diff_dst, args.src)) return reason;
+  if (by_groups && !work.gpu().has_wgmma()) return "not compute capability 9.0";
+  if (const char* const reason = why_not_3x3(p, args.diff_dst, args.src, by_groups)) return reason;
   args.pixels = static_cast<int>(args.src.n * (args.src.h + 1) * (args.src.w + 1));
   args.ahead = static_cast<int>(divided_up(2 * args.max_distance(), kPixels));
   args.by_row = ExactDivisor(static_cast<std::uint32_t>(args.src.w + 1));
@@ -89,13 +93,26 @@ const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call) {
   args.input_tiles = static_cast<int>(divided_up(args.src.c, kChannels));
   args.weights = static_cast<i64>(p.weights->values.size());
   const i64 tiles = args.output_tiles * args.input_tiles, chunks = divided_up(args.pixels, kPixels);
+  if (by_groups && chunks < kMinChunks) return "few pixels";
   const i64 most = std::clamp<i64>(processors_of(work.gpu()) / tiles, 1, divided_up(chunks, kMinChunks));
   args.chunks = static_cast<int>(divided_up(chunks, most));
+  if (by_groups) {
+    constexpr int kTurn = product::weights_3x3::kChunksOfTurn;
+    args.chunks = static_cast<int>(divided_up(args.chunks, kTurn)) * kTurn;
+  }
   const i64 parts = divided_up(chunks, args.chunks);
   args.partials = memory_of_parts(work, parts, args.weights);
-  work.launch(product::weights_3x3::conv_weights_3x3, args, parts * tiles, {&args.diff_dst, &args.src});
+  if (by_groups)
+    work.launch(product::weights_3x3::conv_weights_3x3_wgmma, args, parts * tiles, {&args.diff_dst, &args.src});
+  else
+    work.launch(product::weights_3x3::conv_weights_3x3, args, parts * tiles, {&args.diff_dst, &args.src});
   return finish(p, work, parts, args.partials);
 }
+
+}  // namespace
+
+const char* run_conv_weights_3x3_wgmma(const WeightsCall<ConvGradientProblem>& call) { return run_3x3(call, true); }
+const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call) { return run_3x3(call, false); }
 
 const char* run_conv_weights_stem(const WeightsCall<ConvGradientProblem>& call) {
   const auto& [p, work] = call;

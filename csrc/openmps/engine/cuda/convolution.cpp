@@ -27,6 +27,7 @@ constexpr Implementation<DataCall<ConvGradientProblem>> kConvData[] = {
 const ImplementationNames kConvDataNames(kConvData);
 constexpr Implementation<WeightsCall<ConvGradientProblem>> kConvWeights[] = {
     {"cuda_conv_weights_depthwise", run_conv_weights_depthwise},
+    {"cuda_conv_weights_3x3_wgmma", run_conv_weights_3x3_wgmma},
     {"cuda_conv_weights_3x3", run_conv_weights_3x3},
     {"cuda_conv_weights_stem", run_conv_weights_stem},
     {"cuda_conv_weights_patches", run_conv_weights_patches},

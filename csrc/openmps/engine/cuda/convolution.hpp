@@ -43,6 +43,7 @@ const char* run_conv_weights_tuned(const WeightsCall<ConvGradientProblem>& call)
 const char* run_conv_weights_patches(const WeightsCall<ConvGradientProblem>& call);
 
 // conv_weights_own.cpp: 3 x 3 without strides, and first layers, float16 on tensor cores.
+const char* run_conv_weights_3x3_wgmma(const WeightsCall<ConvGradientProblem>& call);
 const char* run_conv_weights_3x3(const WeightsCall<ConvGradientProblem>& call);
 const char* run_conv_weights_stem(const WeightsCall<ConvGradientProblem>& call);
 

@@ -81,6 +81,7 @@ Opened open() {
   find(d.load_module, "cuModuleLoadData");
   find(d.get_function, "cuModuleGetFunction");
   find(d.launch, "cuLaunchKernel");
+  find(d.set_function_attribute, "cuFuncSetAttribute");
   find(d.begin_capture, "cuStreamBeginCapture_v2");
   find(d.end_capture, "cuStreamEndCapture");
   find(d.instantiate, "cuGraphInstantiateWithFlags");

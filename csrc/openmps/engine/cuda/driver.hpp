@@ -92,6 +92,7 @@ constexpr unsigned kTimingEvent = 0, kPlainEvent = 2;  ///< CU_EVENT_DEFAULT, CU
 constexpr int kRelaxedCapture = 2;                     ///< CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr int kOverlap = 6;                            ///< CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr int kFillNode = 2;                           ///< CU_GRAPH_NODE_TYPE_MEMSET
+constexpr int kMaxSharedBytes = 8;                     ///< CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kActiveCapture = 1;                      ///< CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 struct Driver {
@@ -167,6 +168,8 @@ struct Driver {
                          const KernelNodeParams* params);
   int (*add_edges)(Graph graph, const GraphNode* from, const GraphNode* to, std::size_t count);
   int (*destroy_node)(GraphNode node);
+
+  int (*set_function_attribute)(Function function, int attribute, int value);
 
   /// Throw std::bad_alloc when memory runs out, and EngineError with the call and the driver's words for other
   /// failures.

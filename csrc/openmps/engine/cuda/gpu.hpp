@@ -38,6 +38,8 @@ class Gpu {
   bool has_tf32() const { return driver_.is_host || architecture_ >= 80; }
   /// Return whether blocks can run in clusters.
   bool has_clusters() const { return driver_.is_host || architecture_ >= 90; }
+  /// Return whether kernels have wgmma [kernels/wgmma.hpp].
+  bool has_wgmma() const { return driver_.is_host || architecture_ == 90; }
   /// Return whether blocks of a kernel can start while those of the kernel before end.
   bool can_overlap() const { return driver_.launch_with && architecture_ >= 90; }
   int ordinal() const { return ordinal_; }

@@ -239,6 +239,7 @@ const Driver& host_driver() {
       },
       .is_host = true,
       .query_stream = [](Stream) -> int { return kNotReady; },  // so that tests see the graphs of busy streams
+      .set_function_attribute = [](Function, int, int) -> int { return kSuccess; },
   };
   return driver;
 }

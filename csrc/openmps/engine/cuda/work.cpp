@@ -169,6 +169,11 @@ std::shared_ptr<std::byte> Work::arena(std::size_t bytes) {
 
 void Work::launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
                         std::initializer_list<const View*> images, std::size_t varying_bytes) {
+  launch_large(file, name, threads, args, count, images, varying_bytes, 0);
+}
+
+void Work::launch_large(const char* file, const char* name, int threads, const void* args, i64 count,
+                        std::initializer_list<const View*> images, std::size_t varying_bytes, unsigned shared_bytes) {
   if (count <= 0) return;
   std::string definitions;
   const auto with_data = [](const View* view) { return static_cast<bool>(*view); };
@@ -196,12 +201,14 @@ void Work::launch_bytes(const char* file, const char* name, int threads, const v
   }
   void* arguments[] = {const_cast<void*>(args), &count};
   const Driver& driver = gpu_.driver();
+  if (shared_bytes > 0)
+    driver.check(driver.set_function_attribute(function, kMaxSharedBytes, static_cast<int>(shared_bytes)), name);
   if (may_overlap(blocks)) {
     const LaunchAttribute overlap{.id = kOverlap, .padding = {}, .is_allowed = 1};
-    const LaunchConfig config{grid, 1, 1, kThreads, 1, 1, 0, stream_, &overlap, 1};
+    const LaunchConfig config{grid, 1, 1, kThreads, 1, 1, shared_bytes, stream_, &overlap, 1};
     driver.check(driver.launch_with(&config, function, arguments, nullptr), name);
   } else {
-    driver.check(driver.launch(function, grid, 1, 1, kThreads, 1, 1, 0, stream_, arguments, nullptr), name);
+    driver.check(driver.launch(function, grid, 1, 1, kThreads, 1, 1, shared_bytes, stream_, arguments, nullptr), name);
   }
   if (varying_bytes > 0 && is_recording_) note_varying(launch());
 }

@@ -95,6 +95,11 @@ class Work {
   void launch(const Kernel<Args>& kernel, const Args& args, i64 count, std::initializer_list<const View*> images = {}) {
     launch_bytes(kernel.file, kernel.name, kernel.threads, &args, count, images);
   }
+  template <class Args>
+  void launch(const LargeKernel<Args>& kernel, const Args& args, i64 count,
+              std::initializer_list<const View*> images = {}) {
+    launch_large(kernel.file, kernel.name, kernel.threads, &args, count, images, 0, kernel.shared_bytes);
+  }
   /// The same for a kernel whose arguments other than addresses and extents may change from one run of a list to the
   /// next: a graph is launched again with other ones [graphs.hpp, varies()].
   template <class Args>
@@ -149,6 +154,8 @@ class Work {
   /// `varying_bytes`: size of arguments that may change; 0: they may not.
   void launch_bytes(const char* file, const char* name, int threads, const void* args, i64 count,
                     std::initializer_list<const View*> images, std::size_t varying_bytes = 0);
+  void launch_large(const char* file, const char* name, int threads, const void* args, i64 count,
+                    std::initializer_list<const View*> images, std::size_t varying_bytes, unsigned shared_bytes);
   /// Return whether a kernel of that many blocks overlaps with the one before.
   bool may_overlap(i64 blocks);
   void note_varying(VaryingLaunch launch);

@@ -390,6 +390,12 @@ struct Kernel {
   int threads;
 };
 
+/// A kernel whose blocks have more shared memory than 48 KB.
+template <class Args>
+struct LargeKernel : Kernel<Args> {
+  unsigned shared_bytes;
+};
+
 /// Kernels as functions of the host, for cuda-host; filled by host_kernels.cpp.
 using HostFunction = void (*)(const void* args, i64 count);
 struct HostKernel {
