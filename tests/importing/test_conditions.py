@@ -222,6 +222,7 @@ def test_constants_of_the_batch() -> None:
         lambda x: x * torch.tensor(x.shape[0]),
         lambda x: x + torch.ones(x.shape[0], 2).sum(0).mean(),
         lambda x: x + torch.cat([torch.zeros(x.shape[0]), torch.ones(1)]).sum(),
+        lambda x: x / torch.ones_like(x).sum(),
     ):
         with pytest.raises(mpscnn.UnsupportedOperatorError, match="a constant that depends on the number of images"):
             mpscnn.load(program(function))

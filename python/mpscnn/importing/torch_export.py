@@ -621,6 +621,8 @@ class _Reader:
                     self.builder.fix()
                 arguments = self._arguments(node, args, kwargs)
                 result = torch_batch.apply(OPERATORS[name], name, arguments)
+        if isinstance(result, torch.Tensor) and any(symbols(e) & symbols(self.batch) for e in node.meta["val"].shape):
+            self.batched[node] = False  # one value everywhere
         if name not in _REPEATED:
             self._check_shapes(node, result)
         if isinstance(result, Tensor) and _aliased(node)[0] is None:
