@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import helper, parser
 from onnx.reference import ReferenceEvaluator
-from onnx_support import assert_same, check, model, run
+from onnx_support import assert_same, check, model, reference, run
 
 import mpscnn
 from mpscnn.importing import onnx as importer
@@ -188,3 +188,25 @@ def test_extents_that_are_values_of_an_input(line: str, numbers: str) -> None:
         mpscnn.load(of("float[n, 3, 4, 6] x, int64[4] s", ""))
     net = mpscnn.load(of("float[1, 3, 4, 6] x", f"<int64[4] s = {{{numbers}}}>"))
     assert net(np.ones((1, 3, 4, 6), np.float32)).shape[0] == 1
+
+
+def test_sums_of_constants_that_are_as_large_as_the_batch() -> None:
+    node, one = onnx.helper.make_node, onnx.numpy_helper.from_array(np.ones(1, np.float32))
+
+    def summed(axes: list[int]) -> Any:
+        nodes = [
+            node("Shape", ["x"], ["shape"]),
+            node("ConstantOfShape", ["shape"], ["ones"], value=one),
+            node("Add", ["ones", "ones"], ["twos"]),
+            node("ReduceSum", ["twos", "axes"], ["sum"], keepdims=1),
+            node("Div", ["x", "sum"], ["y"]),
+        ]
+        return model(nodes, {"x": ("n", 4, 6, 8)}, ["y"], axes=np.array(axes))
+
+    net = mpscnn.load(summed([2, 3]))
+    for images in (1, 3):
+        x = np.random.default_rng(0).standard_normal((images, 4, 6, 8)).astype(np.float32)
+        np.testing.assert_allclose(net(x), reference(summed([2, 3]), {"x": x})[0], rtol=1e-6)
+    for axes in ([0, 2], [-4], [0, 1, 2, 3]):
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match="computed of the size of the batch"):
+            mpscnn.load(summed(axes))

@@ -88,6 +88,7 @@ class Walk:
         self.truths: set[str] = set()
         self.types: dict[str, str] = {}  # of computed integers, where the model says it
         self.fractions: dict[str, int] = {}  # of values that hold fractions of this number
+        self.of_each_image: set[str] = set()  # constants as large as the batch: here, those of one image
         self.failed: set[str] = set()
         self.refused: list[tuple[str, str, str]] = []
         self.batch: int | None = None
@@ -428,6 +429,7 @@ class Walk:
             evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
                 raise UnmappedError("constants alone" if operator in OPERATORS else "no kernel computes it")
+            self._note_batch(operator, node, values)
             return [np.asanyarray(array) for array in evaluate(call, values)]
         handler = OPERATORS.get(operator)
         if handler is None:
@@ -445,6 +447,19 @@ class Walk:
             else:
                 result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
         return result if isinstance(result, list) else [result]
+
+    def _note_batch(self, operator: str, node: NodeProto, values: list[Any]) -> None:
+        """Note a constant that stands for one of each image; UnmappedError for a sum over these."""
+        known = [i for i in node.input if i in self.of_each_image]
+        if known and operator in ("CumSum", "NonZero", "ReduceProd", "ReduceSum", "Size"):
+            axes = next((attribute.ints for attribute in node.attribute if attribute.name == "axes"), None)
+            if axes is None and len(values) > 1 and isinstance(values[1], np.ndarray):
+                axes = values[1].ravel().tolist()
+            if operator in ("NonZero", "Size") or not axes or {0, -values[0].ndim} & set(axes):
+                raise UnmappedError("a value that is computed of the size of the batch")
+        shape = {"ConstantOfShape": values[:1], "Expand": values[1:2]}.get(operator, [])
+        if known or any(getattr(extent, "is_batch", False) for array in shape for extent in array.ravel()[:1]):
+            self.of_each_image.update(node.output)
 
     def _branch(self, node: NodeProto, name: str, call: Call) -> list[Value]:
         """Return the results of the branch of an If whose condition is known."""
