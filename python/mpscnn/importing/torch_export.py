@@ -88,6 +88,7 @@ def read(
     name_dependence: bool = False,
     attempt: int | None = None,
     of_module: bool = False,
+    is_free: bool = False,
     guards: Sequence[str] | None = None,
 ) -> Graph:
     """Read the program as a Graph.
@@ -109,6 +110,8 @@ def read(
     of_module : bool
         The program is a trace of a module, for which it stands: of its conditions on extents, only those count by which
         the module chose a branch. Otherwise, all count.
+    is_free : bool
+        The program has static heights and widths, but is that for all sizes: see `torch_independent`.
     guards : sequence of str, optional
         Text of the program's guards; default: its own. See `torch_guards`.
 
@@ -124,7 +127,7 @@ def read(
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(f"program ({type(program).__name__}) is not a torch.export.ExportedProgram.")
     with quiet():
-        return _read(program, name, name_dependence, attempt, of_module, guards)
+        return _read(program, name, name_dependence, attempt, of_module, is_free, guards)
 
 
 def _read(
@@ -133,6 +136,7 @@ def _read(
     name_dependence: bool,
     attempt: int | None,
     of_module: bool,
+    is_free: bool,
     guards: Sequence[str] | None,
 ) -> Graph:
     torch_checks.check(program, name)
@@ -147,7 +151,7 @@ def _read(
     first: UnsupportedOperatorError | None = None
     graphs: list[Graph] = []
     for place in range(max(map(len, LAYOUTS.values()))) if attempt is None else (attempt,):
-        reader = _Reader(program, name, place, form, of_module=of_module, guards=guards)
+        reader = _Reader(program, name, place, form, of_module=of_module, is_free=is_free, guards=guards)
         if place and not reader.has_another_layout:
             break
         try:
@@ -355,9 +359,10 @@ class _Reader:
         form: torch.fx.Graph | None = None,
         *,
         of_module: bool = False,
+        is_free: bool = False,
         guards: Sequence[str] | None = None,
     ) -> None:
-        self.program, self.of_module, self.guards = program, of_module, guards
+        self.program, self.of_module, self.is_free, self.guards = program, of_module, is_free, guards
         self.name = name
         self.attempt = attempt
         self.builder = Builder()
@@ -441,7 +446,7 @@ class _Reader:
                 for axis, extent in zip(axes[1:], shape[1:], strict=True)
                 if axis != "C" and not symbols(extent)
             }
-            if static:
+            if static and not self.is_free:
                 inputs = self.builder.graph.inputs
                 spec = replace(inputs[name], height=static.get("H", inputs[name].height))
                 spec = replace(spec, width=static.get("W", spec.width))

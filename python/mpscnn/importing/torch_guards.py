@@ -69,6 +69,11 @@ def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
     return found
 
 
+def has_branches(program: torch.export.ExportedProgram) -> bool:
+    """Return whether the module's own code evaluated conditions on extents that were free at first."""
+    return bool(_branches(program))
+
+
 def _is_number(condition: Any) -> bool:
     """Return whether a number was made of a symbol or, probably, of an expression with another value than 0 and 1."""
     if not isinstance(condition, sympy.Eq) or not condition.rhs.is_Integer:

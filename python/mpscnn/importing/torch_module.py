@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import time_limit, torch_export, torch_numbers
+from . import time_limit, torch_export, torch_guards, torch_independent, torch_numbers
 from .torch_arguments import OF_BATCH
 
 # Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
@@ -43,11 +43,12 @@ def read(
 ) -> Graph:
     """Read the module in eval mode as a Graph.
 
-    torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied. Heights
-    and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for the example
-    only, and become `Input.sizes`. The module is traced for the example's size first, and then for all sizes. That
-    second trace may fail, refuse an operator, or take longer than its limit (see FREE_SECONDS): then the first one is
-    used. It is left out if the first one refuses an operator, or has a layer that is imported for one size only.
+    torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied.
+    Heights and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for
+    the example only, and become `Input.sizes`. The module is traced for the example's size first, and then for all
+    sizes, unless the first trace is known to be valid for all (see `torch_independent`). The second trace may fail,
+    refuse an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used. It is left out
+    if the first one refuses an operator, or has a layer that is imported for one size only.
 
     Parameters
     ----------
@@ -90,6 +91,10 @@ def read(
     with _in_eval_mode(module), torch_export.quiet(), _without_stack_traces():
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
+        if free_size is not False and not one_batch and attempt is None:
+            found = _independent(module, several or _fresh(args, kwargs), name)
+            if found is not None:
+                return found
         numbers, clock = torch_numbers.Numbers(), time_limit.thread_clock()
         began = clock()
         with _in_eval_mode(module):  # each trace begins with the module's own state
@@ -116,6 +121,36 @@ def read(
         assert refused is not None
         raise refused
     return graph
+
+
+def _independent(module: torch.nn.Module, given: Arguments, name: str) -> Graph | None:
+    """Return the graph if one trace, without symbols for heights and widths, is known to be valid for all sizes."""
+    if _batch(*given) == 1 or not torch_independent.can_watch(module):
+        return None
+    program = None
+    for of_batch in (False, True):
+        watch = torch_independent.Watch(batch=of_batch)
+        ends = contextlib.suppress(Exception, torch_independent.SizeReadError)
+        with ends, _in_eval_mode(module), watch.over(module):
+            if of_batch:
+                program = _free(module, given, torch_numbers.Numbers(), batch_only=True)
+            else:
+                program = torch.export.export(module, *given)
+        if not watch.is_read:
+            break
+        program = None
+        if not watch.is_batch:
+            return None
+    if program is None or torch_guards.has_branches(program) or not torch_independent.is_independent(program):
+        return None
+    try:
+        graph = torch_export.read(program, name=name, of_module=True, attempt=0, is_free=True)
+        if not any(spec.fixed_by for spec in graph.inputs.values()):
+            return graph
+        graph = torch_export.read(program, name=name, of_module=True, name_dependence=True)
+    except (UnsupportedOperatorError, InvalidModelError):
+        return None
+    return graph if _is_fixed(graph) else None
 
 
 def _is_fixed(graph: Graph) -> bool:

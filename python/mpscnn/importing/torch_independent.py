@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules whose trace for one size is that for all sizes, so that no second trace is needed.
+
+A trace with numbers for heights and widths is valid for others if nothing that the module computes depends on them:
+
+* Its Python code reads no size of a tensor (`Watch` sees all functions of tensors), or only the batch.
+* Each operator has the same arguments and meaning for all sizes. The axes of each tensor are known by their letters:
+  convolutions read "NCHW", a part is one of channels, a flattened vector is "NF". Operators that are not listed, or
+  meet other letters, are taken to depend on the size.
+
+Most classifiers are so; the second trace, with symbols, takes two to seven times as long as this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .torch_guards import symbols
+from .torch_patterns import operator_name
+
+
+class SizeReadError(BaseException):
+    """The module read a size. No Exception, so that its own code does not handle it."""
+
+
+# Functions of a tensor that return no tensor, and no size.
+_PLAIN = {
+    *(torch.Tensor.dim, torch.Tensor.ndimension, torch.Tensor.is_floating_point, torch.Tensor.is_complex),
+    *(
+        getattr(torch.Tensor, name).__get__
+        for name in ("ndim", "dtype", "device", "layout", "requires_grad", "is_cuda")
+    ),
+    *(torch.is_floating_point, torch.is_complex, torch._assert),
+}
+# PyTorch's functions in Python whose code reads no size, or only to raise an error.
+_FUNCTIONS = {
+    *("adaptive_avg_pool2d", "adaptive_max_pool2d", "alpha_dropout", "batch_norm", "celu", "dropout", "dropout1d"),
+    *("dropout2d", "elu", "feature_alpha_dropout", "gelu", "group_norm", "hardsigmoid", "hardswish", "hardtanh"),
+    *("instance_norm", "interpolate", "layer_norm", "leaky_relu", "log_softmax", "max_pool2d", "mish", "pad", "relu"),
+    *("relu6", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softsign", "split", "tanh", "tanhshrink"),
+    *("threshold", "upsample", "_assert", "__rsub__", "__rdiv__", "__rtruediv__", "__rpow__"),
+}
+
+
+class Watch(TorchFunctionMode):
+    """Raises SizeReadError when code reads a size of a tensor.
+
+    Attributes
+    ----------
+    batch : bool
+        Whether size(0) is allowed.
+    is_read, is_batch : bool
+        Whether a size was read, and whether the first one was the batch.
+    """
+
+    def __init__(self, *, batch: bool) -> None:
+        super().__init__()
+        self.batch, self.is_read, self.is_batch = batch, False, False
+
+    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _PLAIN:
+            return func(*args, **kwargs)
+        if isinstance(func, types.FunctionType) and not _reads_none(func, args, kwargs):
+            self._stop(func)
+        result = func(*args, **kwargs)
+        if not _is_of_tensors(result):
+            is_batch = func is torch.Tensor.size and (*args[1:], *kwargs.values()) == (0,)
+            if not (is_batch and self.batch):
+                self._stop(func, is_batch)
+        return result
+
+    def _stop(self, func: Any, is_batch: bool = False) -> None:
+        if not self.is_read:
+            self.is_read, self.is_batch = True, is_batch
+        raise SizeReadError(getattr(func, "__name__", str(func)))
+
+    @contextlib.contextmanager
+    def over(self, module: torch.nn.Module) -> Iterator[None]:
+        """Watch the calls of a module inside of the block; its attributes are restored by the caller."""
+        forward: Callable[..., Any] = module.forward
+
+        @functools.wraps(forward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return forward(*args, **kwargs)
+
+        module.forward = watched
+        yield
+
+
+def can_watch(module: torch.nn.Module) -> bool:
+    """Return whether all code of a module that sees its inputs is run by forward(), in Python."""
+    is_called = type(module).__call__ is torch.nn.Module.__call__ or isinstance(module, torch.fx.GraphModule)
+    has_hooks = any((module._forward_hooks, module._forward_pre_hooks, *map(vars(_MODULE).get, _GLOBAL_HOOKS)))
+    return is_called and not has_hooks and not any(isinstance(one, torch.jit.ScriptModule) for one in module.modules())
+
+
+_MODULE = torch.nn.modules.module
+_GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
+
+
+def _reads_none(func: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether a Python function of PyTorch computes with no size of its arguments."""
+    name = func.__name__
+    if not (func.__module__ or "").startswith("torch.") or name not in _FUNCTIONS:
+        return False
+    if name in ("interpolate", "upsample"):  # recompute_scale_factor is the sixth argument
+        return not kwargs.get("recompute_scale_factor") and not any(args[5:6])
+    # None in the result's size is the source's.
+    return not any(None in value for value in (*args, *kwargs.values()) if isinstance(value, (tuple, list)))
+
+
+def _is_of_tensors(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return not isinstance(value, torch.Size) and bool(value) and all(map(_is_of_tensors, value))
+    return value is None or isinstance(value, torch.Tensor)
+
+
+_POINTWISE = {
+    *("relu", "relu6", "hardtanh", "elu", "selu", "celu", "leaky_relu", "silu", "mish", "gelu", "hardswish", "sigmoid"),
+    *("hardsigmoid", "tanh", "softplus", "exp", "log", "abs", "neg", "sqrt", "rsqrt", "square", "reciprocal", "pow"),
+    *("clamp", "clamp_min", "clamp_max", "add", "sub", "rsub", "mul", "div", "maximum", "minimum", "dropout"),
+    *("feature_dropout", "alpha_dropout", "contiguous", "clone", "detach", "alias", "log_sigmoid", "softmax"),
+    *("log_softmax", "erf", "sin", "cos", "threshold"),
+}
+# Of images, with images as results, and weights.
+_OF_IMAGES = {
+    *("conv2d", "conv_transpose2d", "group_norm", "instance_norm", "max_pool2d", "avg_pool2d", "prelu"),
+    *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "adaptive_avg_pool2d", "adaptive_max_pool2d", "pad"),
+}
+_RESIZES = {
+    *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+}
+_REDUCTIONS = {"mean", "sum", "amax", "amin"}
+_ALL = (1 << 63) - 1  # the end of a slice without one
+
+# Letters of a tensor's axes; of a list of tensors; "" for constants, and None for numbers.
+_Letters = str | None
+
+
+class _DependentError(Exception):
+    """An operator may depend on the size."""
+
+
+def is_independent(program: torch.export.ExportedProgram) -> bool:
+    """Return whether a program for images of one size, whose module read none, is that for all sizes."""
+    inputs = set(program.graph_signature.user_inputs)
+    letters: dict[torch.fx.Node, _Letters] = {}
+    try:
+        for node in program.graph.nodes:
+            if node.op == "placeholder" and node.name in inputs:
+                value = node.meta["val"]
+                is_image = isinstance(value, torch.Tensor) and value.ndim == 4 and value.dtype.is_floating_point
+                if not is_image or any(extent == 1 for extent in value.shape if not symbols(extent)):
+                    return False
+                letters[node] = "NCHW"
+            elif node.op in ("placeholder", "get_attr"):
+                letters[node] = ""
+            elif node.op == "call_function":
+                letters[node] = _of_result(node, letters)
+            elif node.op != "output":
+                return False
+    except _DependentError:
+        return False
+    return True
+
+
+def _of_result(node: torch.fx.Node, letters: dict[torch.fx.Node, _Letters]) -> _Letters:
+    name = operator_name(node)
+    sources = [letters[source] for source in node.all_input_nodes]
+    if not any(sources):  # constants; numbers are of the batch
+        if None in sources:
+            raise _DependentError
+        return ""
+    if node.target is operator.getitem:
+        return sources[0]
+    if name == "sym_size" and node.args[1] == 0:
+        return None
+    first: Any = node.args[0]
+    rule = _RULES.get(name)
+    of = letters[first] if isinstance(first, torch.fx.Node) else ""
+    if rule is None or (name in _TAKES_CONSTANTS and any(sources[1:])):
+        raise _DependentError
+    return rule(node, of or "", letters)
+
+
+def _pointwise(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Letters]) -> str:
+    found = {letters[source] for source in node.all_input_nodes} - {""}
+    if len(found) > 1 or None in found:
+        raise _DependentError
+    result = next(iter(found)) or ""
+    for source in node.all_input_nodes:
+        if letters[source] == "":
+            value = source.meta.get("val")
+            shape = () if not isinstance(value, torch.Tensor) else tuple(value.shape)
+            # A constant with extents fixes those that it meets.
+            if len(shape) > len(result):
+                raise _DependentError
+            met = result[len(result) - len(shape) :]
+            if any(letter in "NHW" and extent != 1 for letter, extent in zip(met, shape, strict=True)):
+                raise _DependentError
+    return result
+
+
+def _image(node: torch.fx.Node, of: str, letters: Any) -> str:
+    return _only("NCHW", of)
+
+
+def _channels_second(node: torch.fx.Node, of: str, letters: Any) -> str:
+    if of[1:2] != "C":
+        raise _DependentError
+    return of
+
+
+def _only(expected: str, of: str) -> str:
+    if of != expected:
+        raise _DependentError
+    return of
+
+
+def _resize(node: torch.fx.Node, of: str, letters: Any) -> str:
+    given = dict(zip([one.name for one in node.target._schema.arguments], node.args, strict=False))  # type: ignore[union-attr]
+    if given.get("output_size", 0) is not None or not given.get("scale_factors"):
+        raise _DependentError
+    return _only("NCHW", of)
+
+
+def _linear(node: torch.fx.Node, of: str, letters: Any) -> str:
+    if of[-1] not in "CF":
+        raise _DependentError
+    return of
+
+
+def _layer_norm(node: torch.fx.Node, of: str, letters: Any) -> str:
+    shape: Any = node.args[1]
+    if len(shape) != 1:
+        raise _DependentError
+    return _linear(node, of, letters)
+
+
+def _permuted(node: torch.fx.Node, of: str, letters: Any) -> str:
+    if operator_name(node) == "permute":
+        dims: Any = node.args[1]
+        order = [dim % len(of) for dim in dims]
+    else:
+        order = list(range(len(of)))
+        one, other = (int(dim) % len(of) for dim in node.args[1:3])  # type: ignore[arg-type]
+        order[one], order[other] = order[other], order[one]
+    if order[0]:
+        raise _DependentError
+    return "".join(of[dim] for dim in order)
+
+
+def _reduced(node: torch.fx.Node, of: str, letters: Any) -> str:
+    dims: Any = node.args[1] if len(node.args) > 1 else None
+    dims = [dims] if isinstance(dims, int) else dims
+    if not dims or 0 in [dim % len(of) for dim in dims]:
+        raise _DependentError
+    keepdim = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
+    left = [letter for place, letter in enumerate(of) if place - len(of) not in dims and place not in dims]
+    return of if keepdim else "".join(left)
+
+
+def _flattened(node: torch.fx.Node, of: str, letters: Any) -> str:
+    args = (*node.args, 0, -1)[1:3] if len(node.args) == 1 else (*node.args[1:], -1)[:2]
+    if args[0] != 1 or args[1] not in (-1, len(of) - 1):
+        raise _DependentError
+    return "NF" if len(of) > 2 else of
+
+
+def _viewed(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Letters]) -> str:
+    to: Any = node.args[1]
+    if len(to) != 2 or not isinstance(to[0], torch.fx.Node) or letters[to[0]] is not None or type(to[1]) is not int:
+        raise _DependentError
+    return "NF" if len(of) > 2 else of
+
+
+def _concatenated(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Letters]) -> str:
+    found = {letters[source] for source in node.all_input_nodes}
+    dim: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    result = next(iter(found)) or ""
+    if len(found) > 1 or not result or result[dim] != "C":
+        raise _DependentError
+    return result
+
+
+def _part(node: torch.fx.Node, of: str, letters: Any) -> str:
+    place = 1 if operator_name(node) == "slice" else 2
+    dim: Any = node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
+    is_whole = operator_name(node) == "slice" and node.args[2:] in ((), (0,), (0, _ALL), (0, _ALL, 1))
+    if not is_whole and of[dim] != "C":
+        raise _DependentError
+    return of
+
+
+_Rule = Callable[[torch.fx.Node, str, dict[torch.fx.Node, _Letters]], str]
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(_POINTWISE, _pointwise),
+    **dict.fromkeys(_OF_IMAGES, _image),
+    **dict.fromkeys(_RESIZES, _resize),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
+    **dict.fromkeys(("permute", "transpose"), _permuted),
+    **dict.fromkeys(("view", "reshape"), _viewed),
+    **dict.fromkeys(("slice", "split", "split_with_sizes", "chunk"), _part),
+    "batch_norm": _channels_second,
+    "linear": _linear,
+    "layer_norm": _layer_norm,
+    "flatten": _flattened,
+    "cat": _concatenated,
+}
+# Operators whose arguments after the first are constants.
+_TAKES_CONSTANTS = {*_OF_IMAGES, *_RESIZES, "batch_norm", "linear", "layer_norm"}

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that need one trace: those that read no size. Others are traced again, with sizes as symbols."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch_support import Function, randomize
+
+import mpscnn
+from mpscnn.importing import torch_independent, torch_module
+
+
+class Block(nn.Module):
+    def __init__(self, last: Callable[[Any], Any] = lambda y: y.flatten(1)) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(4, 8, 3, 2, 1), nn.BatchNorm2d(8)
+        self.layer_norm, self.mlp = nn.LayerNorm(8), nn.Linear(8, 8)
+        self.scale = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        self.fc, self.last = nn.Linear(16, 5), last
+
+    def forward(self, x: Any) -> Any:
+        y = F.relu(self.norm(self.conv(x)))
+        z = self.mlp(self.layer_norm(y.permute(0, 2, 3, 1))).permute(0, 3, 1, 2) * self.scale
+        first, second = (y + z).chunk(2, 1)
+        y = torch.cat([1 - first, second, F.max_pool2d(y, 3, 1, 1)], 1)
+        y = F.interpolate(y, scale_factor=2, mode="bilinear")[:, :16] * y.mean((2, 3), keepdim=True)
+        return self.fc(self.last(F.adaptive_avg_pool2d(y, 1)))
+
+
+def _agree(module: nn.Module, *shapes: tuple[int, ...]) -> mpscnn.Network:
+    net = mpscnn.load(module, input_shapes=(1, 4, 8, 8))
+    exact = copy.deepcopy(module).double()
+    for shape in shapes:
+        x = torch.rand(shape) - 0.5
+        np.testing.assert_allclose(net(x), exact(x.double()).detach().numpy(), rtol=1e-4, atol=1e-5)
+    return net
+
+
+class Traces(list[str]):
+    """Kinds of traces, in order: of numbers, or of symbols for "batch" or "sizes"."""
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> Traces:
+    found, export = Traces(), torch.export.export
+
+    def traced(*args: Any, dynamic_shapes: Any = None, **kwargs: Any) -> Any:
+        shapes = [shape for shape in (dynamic_shapes or {}).values() for shape in ([shape] if shape else [])]
+        found.append("numbers" if not shapes else "batch" if all(len(shape) == 1 for shape in shapes) else "sizes")
+        return export(*args, dynamic_shapes=dynamic_shapes, **kwargs)
+
+    monkeypatch.setattr(torch.export, "export", traced)
+    return found
+
+
+SHAPES = [(2, 4, 8, 8), (1, 4, 11, 16), (3, 4, 24, 7)]
+
+
+def test_one_trace(traces: Traces) -> None:
+    net = _agree(randomize(Block()), *SHAPES)
+    assert traces == ["numbers"]
+    assert net.inputs["x"].height is None
+    assert not net.inputs["x"].sizes
+
+
+def test_batch_read_for_a_view(traces: Traces) -> None:
+    net = _agree(randomize(Block(lambda y: y.view(y.size(0), -1))), *SHAPES)
+    assert traces == ["numbers", "batch"]
+    assert net.inputs["x"].height is None
+
+
+def test_fixed_by_a_layer(traces: Traces) -> None:
+    net = _agree(randomize(nn.Sequential(nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(72, 3))), (3, 4, 8, 8))
+    assert traces == ["numbers"]
+    assert "linear" in net.inputs["input"].fixed_by
+
+
+READERS = {
+    "shape": lambda x: x * x.shape[2],
+    "size": lambda x: x / x.size(3),
+    "negative": lambda x: x * x.size(-1),
+    "numel": lambda x: x * (x.numel() // len(x)),
+    "branch": lambda x: x * 2 if x.shape[2] > 10 else x,
+    "batch": lambda x: x * len(x),
+    "swallowed": lambda x: x * _swallowed(x),
+    "recomputed": lambda x: F.interpolate(x, scale_factor=1.3, mode="nearest", recompute_scale_factor=True),
+    "to_size": lambda x: F.interpolate(F.max_pool2d(x, 2), size=x.shape[2:]),
+    "mean_of_all": lambda x: F.avg_pool2d(x, x.shape[2:]),
+    "iterated": lambda x: torch.stack([row * (i + 1) for i, row in enumerate(x.unbind(2))], 2),
+    "parts_of_rows": lambda x: torch.cat(x.chunk(2, 2)[::-1], 2),
+    "adaptive_of_source": lambda x: F.adaptive_avg_pool2d(x, (None, 2)),
+    "numpy": lambda x: x * float(np.prod(x.shape[2:])),
+}
+
+
+def _swallowed(x: Any) -> float:
+    try:
+        return float(x.shape[2])
+    except BaseException:
+        return 1.0
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_sizes_that_are_read(name: str, traces: Traces) -> None:
+    convolution = randomize(nn.Conv2d(4, 4, 1))
+    module = nn.Sequential(convolution, Function(READERS[name])).eval()
+    net = mpscnn.load(module, input_shapes=(1, 4, 8, 8))
+    assert len(traces) > 1
+    for shape in SHAPES:
+        x = torch.rand(shape)
+        np.testing.assert_allclose(net(x), module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_function_with_a_script(traces: Traces) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * x.size(2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated
+        scaled = torch.jit.script(scaled)
+    module = Function(lambda x: scaled(x))
+    _agree(module, (2, 4, 8, 8), (1, 4, 11, 8))
+    assert len(traces) > 1
+
+
+def test_a_constant_with_extents(traces: Traces) -> None:
+    positions = torch.rand(4, 8, 8)
+    net = _agree(Function(lambda x, p: F.relu(x) + p, p=positions), (2, 4, 8, 8))
+    assert len(traces) > 1
+    with pytest.raises(ValueError, match="16"):
+        net(torch.zeros(1, 4, 16, 16))
+
+
+def _program(function: Callable[[Any], Any], **constants: Any) -> Any:
+    return torch.export.export(Function(function, **constants), (torch.zeros(3, 4, 8, 8),))
+
+
+DEPENDENT = {
+    "rows": lambda x: x[:, :, 1:],
+    "row": lambda x: x[:, :, 3],
+    "split_rows": lambda x: x.split([3, 5], 2)[0],
+    "split_turned": lambda x: x.permute(0, 2, 3, 1).split([3, 5], 1)[0],
+    "view": lambda x: x.view(3, 4, 64),
+    "reshaped": lambda x: x.reshape(-1, 4, 8, 8),
+    "flat_rows": lambda x: x.flatten(2),
+    "flat_batch": lambda x: x.flatten(0, 1),
+    "linear_of_rows": lambda x: F.linear(x, torch.ones(2, 8)),
+    "norm_of_rows": lambda x: F.layer_norm(x, (8,)),
+    "norm_of_images": lambda x: F.layer_norm(x, (4, 8, 8)),
+    "convolution_of_turned": lambda x: F.conv2d(x.transpose(1, 2), torch.ones(2, 8, 1, 1)),
+    "turned_sum": lambda x: x + x.transpose(2, 3),
+    "sum_with_vector": lambda x: x.mean((2, 3)) + torch.ones(3, 4),
+    "turned_batch": lambda x: x.transpose(0, 1),
+    "mean_of_batch": lambda x: x.mean(0),
+    "mean_of_all": lambda x: x.mean(),
+    "joined_rows": lambda x: torch.cat([x, x], 2),
+    "resized": lambda x: F.interpolate(x, (16, 16)),
+    "weights": lambda x: F.conv2d(x, x.mean((0, 2, 3), keepdim=True)),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_operators_that_may_depend(name: str) -> None:
+    assert not torch_independent.is_independent(_program(DEPENDENT[name]))
+
+
+def test_a_hook_that_reads(traces: Traces) -> None:
+    module = Function(lambda x: F.relu(x))
+    module.register_forward_pre_hook(lambda _, given: given[0] * given[0].shape[2])
+    _agree(module, (2, 4, 8, 8), (1, 4, 11, 8))
+    assert len(traces) > 1
+
+
+def test_attributes_are_restored() -> None:
+    module = randomize(Block())
+    torch_module.read(module, input_shapes=(1, 4, 8, 8))
+    assert "forward" not in vars(module)
