@@ -172,3 +172,18 @@ def test_pooling_of_parts_of_axes() -> None:
         nodes, {"x": (2, 3, 8, 12)}, ["y", "z"], apart=np.int64([2, 3, 4, 2, 6, 2]), together=np.int64([2, 3, 8, 12])
     )
     check(proto, {"x": (2, 3, 8, 12)}, fixed=True)
+
+
+@pytest.mark.parametrize(("training", "outputs"), [(0, ["n"]), (1, ["n", "m", "v"])])
+def test_standardized_weights(training: int, outputs: list[str]) -> None:
+    """BiT's convolutions normalize their constant weights as batch normalization in training does."""
+    nodes = [
+        node("Reshape", ["w", "flat"], ["f"]),
+        node("BatchNormalization", ["f", *"abcd"], outputs, training_mode=training, epsilon=1e-6),
+        node("Reshape", ["n", "to"], ["k"]),
+        node("Conv", ["x", "k"], ["y"]),
+    ]
+    constants = {"w": values(6, 4, 3, 3), "flat": np.int64([1, 6, -1]), "to": np.int64([6, 4, 3, 3])}
+    statistics = dict(zip("abcd", (values(6), values(6), values(6), np.arange(1, 7)), strict=True))
+    statistics = {name: value.astype(np.float32) for name, value in statistics.items()}
+    check(model(nodes, {"x": (2, 4, 5, 6)}, ["y"], 18, **constants, **statistics), {"x": (2, 4, 5, 6)})

@@ -370,6 +370,23 @@ def _matmul(call: Call, arrays: list[Any]) -> list[Any]:
     return [np.matmul(a, b)]
 
 
+def _batch_normalization(call: Call, arrays: list[Any]) -> list[Any]:
+    """Normalize constants: weights that are standardized, for which exporters write this operator in training."""
+    x, scale, bias, *statistics = (settled(a, call.builder.fix) for a in arrays)
+    if x.ndim < 2 or any(a.shape != x.shape[1:2] for a in (scale, bias, *statistics)) or call.opset < 7:
+        raise UnmappedError("constants alone, of other shapes or in an opset before 7")
+    to = (-1, *(1,) * (x.ndim - 2))
+    mean, variance = (a.astype(np.float64) for a in statistics)
+    if call.integer("training_mode", 0):
+        axes, momentum = (0, *range(2, x.ndim)), call.real("momentum", 0.9)
+        own = x.mean(axes, np.float64), x.var(axes, np.float64)
+        statistics = [momentum * old + (1 - momentum) * new for old, new in zip((mean, variance), own, strict=True)]
+        mean, variance = own
+    factor = scale / np.sqrt(variance + call.real("epsilon", 1e-5))
+    y = (x - mean.reshape(to)) * factor.reshape(to) + bias.reshape(to)
+    return [y.astype(x.dtype), *(a.astype(np.float32) for a in statistics)]
+
+
 def _round(v: float) -> int:
     return int(np.round(v))
 
@@ -388,6 +405,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Abs": _settled(np.abs),
     "Add": _elementwise(lambda a, b: a + b),
     "And": _settled(np.logical_and),
+    "BatchNormalization": _batch_normalization,
     "Cast": _cast,
     "Ceil": _rounding(math.ceil, np.ceil),
     "Concat": _concat,
