@@ -84,6 +84,12 @@ def test_fixed_by_a_layer(traces: Traces) -> None:
     assert "linear" in net.inputs["input"].fixed_by
 
 
+def test_fixed_by_a_flat_output(traces: Traces) -> None:
+    net = _agree(nn.Sequential(nn.ReLU(), nn.Flatten()), (3, 4, 8, 8))
+    assert traces == ["numbers"]
+    assert net.inputs["input"].fixed_by
+
+
 READERS = {
     "shape": lambda x: x * x.shape[2],
     "size": lambda x: x / x.size(3),

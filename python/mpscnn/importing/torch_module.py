@@ -147,10 +147,10 @@ def _independent(module: torch.nn.Module, given: Arguments, name: str) -> Graph 
         graph = torch_export.read(program, name=name, of_module=True, attempt=0, is_free=True)
         if not any(spec.fixed_by for spec in graph.inputs.values()):
             return graph
-        graph = torch_export.read(program, name=name, of_module=True, name_dependence=True)
+        named = torch_export.read(program, name=name, of_module=True, name_dependence=True)
     except (UnsupportedOperatorError, InvalidModelError):
         return None
-    return graph if _is_fixed(graph) else None
+    return named if _is_fixed(named) else graph
 
 
 def _is_fixed(graph: Graph) -> bool:
