@@ -497,7 +497,7 @@ def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[
         row |= {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"}
         return row
     try:
-        row["other"] = _other_size(net, module, exact, shape)
+        row["other"] = _other_size(net, module, exact, shape, is_file=bool(onnx))
     except Exception as error:
         row["other"] = f"failed: {_short(error)}"
     if row["other"].startswith("wrong"):
@@ -583,11 +583,15 @@ def speed_table(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _other_size(net: Any, module: Any, exact: Any, shape: tuple[int, ...]) -> str:
-    """Compare a batch of two, of another size if the network takes one; "fixed" if PyTorch alone takes one."""
+def _other_size(net: Any, module: Any, exact: Any, shape: tuple[int, ...], *, is_file: bool = False) -> str:
+    """Compare a batch of two, of another size if the network takes one; "fixed" if PyTorch alone takes one.
+
+    `is_file`: an export, which has one size: the windows of an adaptive pooling are numbers in it.
+    """
     import torch
 
-    for size in ((shape[2] + 32, shape[3] + 64), shape[2:]):
+    sizes = [(shape[2] + 32, shape[3] + 64), shape[2:]]
+    for size in sizes[is_file:]:
         x = torch.rand(2, shape[1], *size) * 2 - 1
         try:
             with torch.no_grad():
