@@ -78,6 +78,16 @@ def test_batch_read_for_a_view(traces: Traces) -> None:
     assert net.inputs["x"].height is None
 
 
+def test_batch_read_by_the_module_itself(traces: Traces) -> None:
+    class Flat(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return F.adaptive_avg_pool2d(F.relu(x), 1).view(x.size(0), -1)
+
+    net = _agree(Flat(), *SHAPES)
+    assert traces == ["batch"]
+    assert net.inputs["x"].height is None
+
+
 def test_fixed_by_a_layer(traces: Traces) -> None:
     net = _agree(randomize(nn.Sequential(nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(72, 3))), (3, 4, 8, 8))
     assert traces == ["numbers"]

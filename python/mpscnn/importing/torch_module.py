@@ -128,7 +128,9 @@ def _independent(module: torch.nn.Module, given: Arguments, name: str) -> Graph 
     if _batch(*given) == 1 or not torch_independent.can_watch(module):
         return None
     program = None
-    for of_batch in (False, True):
+    code = getattr(type(module).forward, "__code__", None)
+    is_likely = code is not None and "size" in code.co_names  # x.view(x.size(0), -1), the last step of many classifiers
+    for of_batch in (True,) if is_likely else (False, True):
         watch = torch_independent.Watch(batch=of_batch)
         ends = contextlib.suppress(Exception, torch_independent.SizeReadError)
         with ends, _in_eval_mode(module), watch.over(module):
