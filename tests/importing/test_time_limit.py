@@ -141,10 +141,10 @@ def traces(monkeypatch: pytest.MonkeyPatch, module: nn.Module) -> tuple[int, str
 class Products(nn.Module):
     def __init__(self, size: int | None) -> None:
         super().__init__()
-        self.size = size
+        self.pooled = size
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(x if self.size is None else nn.functional.adaptive_avg_pool2d(x, self.size)).flatten(2)
+        y = torch.relu(x if self.pooled is None else nn.functional.adaptive_avg_pool2d(x, self.pooled)).flatten(2)
         return y @ y.transpose(1, 2)
 
 
