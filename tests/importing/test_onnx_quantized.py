@@ -98,7 +98,10 @@ def compare(
         assert steps.max() < 1.01, f"{number}: {steps.max()} steps"
         is_product = layers.operators[number] in PRODUCTS
         shares += [off.mean()] if is_product else []
-        assert off.sum() <= max(1, (OFF if is_product else OFF_OF_FEW) * off.size), f"{number}: {off.mean()} are off"
+        # Of a sigmoid, 0.5 lies in the middle, and 0 may be every third number that it reads: see the distances below.
+        if is_product or number not in values:
+            limit = max(1, (OFF if is_product else OFF_OF_FEW) * off.size)
+            assert off.sum() <= limit, f"{number}: {off.mean()} are off"
         if number in values:
             exact = values[number].astype(np.float64) / own.step
             distance = np.abs(exact - np.floor(exact) - 0.5)[off]
