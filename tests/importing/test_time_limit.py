@@ -203,8 +203,13 @@ def test_the_static_trace_has_tensors_of_its_own() -> None:
 
 def test_the_number_of_images_is_not_taken_from_the_example() -> None:
     for shape in ((1, 3, 6, 8), (2, 3, 6, 8)):
-        with pytest.raises(mpscnn.UnsupportedOperatorError, match="number of images"):
-            mpscnn.load(nn.Sequential(Scaled()), input_shapes=shape)
+        net = mpscnn.load(nn.Sequential(Scaled()), input_shapes=shape)
+        for batch in (1, 2, 5):  # another one is read again
+            x = np.random.default_rng(batch).normal(size=(batch, *shape[1:])).astype(np.float32)
+            np.testing.assert_array_equal(net(x), batch * x)
+        fixed = mpscnn.load(nn.Sequential(Scaled()), input_shapes=shape, options={"free_size": False})
+        with pytest.raises(ValueError, match=f"a batch of 3, .* unless batch == {shape[0]}"):
+            fixed(np.zeros((3, *shape[1:]), np.float32))
 
 
 class Scaled(nn.Module):
