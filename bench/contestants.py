@@ -201,18 +201,18 @@ def _ncnn(files: Files, batch: int, *, reduced: bool = False) -> Contestant:
     if net.load_param(str(param)) or net.load_model(str(weights)):
         raise RuntimeError("ncnn does not load the file that pnnx wrote")
     images = np.ascontiguousarray(files.image(batch))
-    results: list[Array] = []
 
     def run() -> list[Array]:
-        results.clear()
+        results: dict[str, list[Array]] = {name: [] for name in net.output_names()}
         for image in images:
             extractor = net.create_extractor()
             extractor.input(net.input_names()[0], ncnn.Mat(image))
-            code, found = extractor.extract(net.output_names()[0])
-            if code:
-                raise RuntimeError(f"ncnn's error {code}")
-            results.append(np.array(found))
-        return [np.stack(results)]
+            for name, found in results.items():
+                code, result = extractor.extract(name)
+                if code:
+                    raise RuntimeError(f"ncnn's error {code}")
+                found.append(np.array(result))
+        return [np.stack(found) for found in results.values()]
 
     return Contestant("ncnn", benchmarking.metadata_version("ncnn"), "bfloat16" if reduced else "float32", run)
 
@@ -228,13 +228,14 @@ def _litert(files: Files, batch: int) -> Contestant:
         converter.convert(files.module().eval(), (torch.zeros(batch, *files.shape),)).export(str(path))
     interpreter = interpreter_module.Interpreter(str(path), num_threads=processors())
     interpreter.allocate_tensors()
-    source, result = interpreter.get_input_details()[0]["index"], interpreter.get_output_details()[0]["index"]
+    source = interpreter.get_input_details()[0]["index"]
+    results = [one["index"] for one in interpreter.get_output_details()]
     x = np.ascontiguousarray(files.image(batch))
 
     def run() -> list[Array]:
         interpreter.set_tensor(source, x)
         interpreter.invoke()
-        return [interpreter.get_tensor(result)]
+        return [interpreter.get_tensor(result) for result in results]
 
     return Contestant("litert", benchmarking.metadata_version("ai-edge-litert"), "float32", run)
 
