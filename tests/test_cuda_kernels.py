@@ -43,9 +43,9 @@ def test_each_kernel_waits_for_those_before() -> None:
     begins = [
         found
         for path in KERNELS.glob("*.hpp")
-        for found in re.findall(r"__global__[^{]*\{\s*\\?\s*(\S+)", path.read_text())
+        for found in re.findall(r"__global__[^{]*\{[\s\\]*(?:extern __shared__[^;]*;[\s\\]*)?(\S+)", path.read_text())
     ]
-    assert len(begins) == 4
+    assert len(begins) == 5
     assert set(begins) == {"wait_for_kernels_before();"}
 
 

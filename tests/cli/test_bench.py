@@ -108,7 +108,7 @@ def test_rounds_are_interleaved() -> None:
     order: list[str] = []
     found = rounds({name: lambda name=name: order.append(name) or time.sleep(3e-3) for name in "ab"}, 0)
     assert {len(times) for times in found.values()} == {9}
-    measured = order[6:]  # after three calls each that estimate the duration
+    measured = order[8:]  # after twice two calls each that estimate the duration
     assert [set(measured[i : i + 4]) for i in range(0, 36, 4)] == [{"a", "b"}] * 9
     assert [measured[i] == measured[i + 1] for i in range(0, 36, 2)] == [
         True
@@ -141,7 +141,7 @@ def test_networks_are_compared_round_by_round(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_medians_and_least() -> None:
-    times = [0.02] * 3 + [seconds for nap in (90, 30, 120, 60, 300, 91, 92, 40, 50) for seconds in (0, nap * 1e-3)]
+    times = [0.02] * 4 + [seconds for nap in (90, 30, 120, 60, 300, 91, 92, 40, 50) for seconds in (0, nap * 1e-3)]
 
     def naps() -> dict[str, Callable[[], None]]:
         left = iter(times)
