@@ -96,6 +96,11 @@ def _print_functions(rows: list[dict[str, Any]]) -> None:
     print(aligned(header, lines, right=6))
 
 
+def _print_absent(rows: list[dict[str, Any]]) -> None:
+    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
+        print(f"without {name}: {reason}")
+
+
 def _print_networks(rows: list[dict[str, Any]]) -> None:
     header = ("network", "", "products", "ms", "least", "images/s", "time/ours", "difference")
     lines = [
@@ -113,8 +118,7 @@ def _print_networks(rows: list[dict[str, Any]]) -> None:
         for one in row["measured"]
     ]
     print(aligned(header, lines, right=5))
-    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
-        print(f"without {name}: {reason}")
+    _print_absent(rows)
 
 
 def _print_quantized(rows: list[dict[str, Any]]) -> None:
@@ -165,8 +169,7 @@ def _print_contention(rows: list[dict[str, Any]]) -> None:
             times = (f"{one[key] * 1e3:.2f}" for key in ("seconds", "p90", "processor"))
             lines.append((row["case"], str(row["busy_loops"]), one["name"], *times, f"{one['ratio']:.2f}"))
     print(aligned(header, lines, right=4))
-    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
-        print(f"without {name}: {reason}")
+    _print_absent(rows)
 
 
 def _print_calls(rows: list[dict[str, Any]]) -> None:
@@ -183,8 +186,7 @@ def _print_first(rows: list[dict[str, Any]]) -> None:
             cells = [*(f"{value * 1e3:.0f}" for value in times), *(f"{value / 1e6:.0f}" for value in memory)]
             lines.append((row["case"], name, *cells))
     print(aligned(header, lines, right=6))
-    for name, reason in {name: reason for row in rows for name, reason in row["absent"].items()}.items():
-        print(f"without {name}: {reason}")
+    _print_absent(rows)
 
 
 def _print_convolutions(rows: list[dict[str, Any]]) -> None:

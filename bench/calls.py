@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call costs besides its arithmetic: ``python -m bench calls``.
+"""The overhead of calls: ``python -m bench calls``.
 
 A neuron on 8 x 8 x 4 numbers, a network of one layer, and encoding ResNet-50 again, in microseconds. "encode again"
 appends the recorded commands of the same images; with a new image as its result, each kernel is encoded. Neither

@@ -9,6 +9,7 @@ mpscnn.benchmarking for timing and comparison. Programs that are not installed a
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import sys
 from collections.abc import Sequence
@@ -98,23 +99,15 @@ def run(
             if case in f"{name}, batch {batch}":
                 rows.append(compare(name, batch, [*OURS, *peers], seconds, loops=loops, quiet=quiet))
     if plot:
-        wanted = dict.fromkeys(("p90", "processor", "busy_loops"), 0)
-        benchmarking.plot(
-            [
-                benchmarking.Comparison(
-                    row["case"],
-                    row["batch"],
-                    [
-                        benchmarking.Measured(**{key: value for key, value in one.items() if key not in wanted})
-                        for one in row["measured"]
-                    ],
-                )
-                for row in rows
-            ],
-            plot,
-            title=mpscnn.Device().name,
-        )
+        benchmarking.plot([_comparison(row) for row in rows], plot, title=mpscnn.Device().name)
     return rows
+
+
+def _comparison(row: dict[str, Any]) -> benchmarking.Comparison:
+    """Return a row of contestants.compare() without what that adds."""
+    known = [field.name for field in dataclasses.fields(benchmarking.Measured)]
+    measured = [benchmarking.Measured(**{key: one[key] for key in known}) for one in row["measured"]]
+    return benchmarking.Comparison(row["case"], row["batch"], measured, row["absent"])
 
 
 def compare(

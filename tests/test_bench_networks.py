@@ -109,13 +109,19 @@ def test_one_case_as_text_and_as_a_picture(networks: Any, capsys: pytest.Capture
     assert "batch 3" in picture
 
 
-def test_table_in_markdown(networks: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_in_markdown(networks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside busy loops. A peer's column is there if a process of it was."""
+    from bench import contestants
+
+    started: list[int] = []
+    loops = contestants.busy_loops
+    monkeypatch.setattr(contestants, "busy_loops", lambda count: started.append(count) or loops(count))
     written = run(capsys, "--busy", "--markdown", peers="torch; unknown")
     first, second = re.findall(r"\| network .*\n\|[-|]+\n\| Tiny .*\n", written)
     assert first.startswith("| network | mpscnn | torch | best peer / mpscnn |\n|---|---|---|---|\n| Tiny | ")
     assert re.search(r"Batch 1:\n\n\| .*\n.*\n.*\n\nfloat32: geometric mean (\d+\.\d\d), min \1\.\n", written)
     assert "Batch 3:" in written
+    assert started == [contestants.processors()] * 2
     assert second != first
 
 
