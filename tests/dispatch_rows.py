@@ -94,6 +94,31 @@ def gates() -> Iterator[tuple[str, Array]]:
         yield f"gates {dtype}", mpscnn.Network(graph, dtype=dtype)(image)
 
 
+def groups() -> Iterator[tuple[str, Array]]:
+    """Yield chains of convolutions, and gates in front of one, whose results are images of their own or the source."""
+    rng = np.random.default_rng(9)
+
+    def convolution(inputs: int, outputs: int, size: int = 1, count: int = 1) -> mpscnn.Convolution:
+        weight = rng.normal(size=(outputs, size, size, inputs // count)).astype(np.float32)
+        return mpscnn.Convolution(weight, layout="OHWI", padding=size // 2, groups=count)
+
+    expand, depthwise, project = convolution(8, 40), convolution(40, 40, 3, 40), convolution(40, 8)
+    last, product = convolution(8, 8), mpscnn.Multiply()
+    x, pixels = rng.normal(size=(2, 20, 12, 8)).astype(np.float32), rng.normal(size=(2, 1, 1, 8)).astype(np.float32)
+    for in_place in (False, True):
+        image, gates = mpscnn.Image.from_array(x), mpscnn.Image.from_array(pixels)
+        with mpscnn.CommandBuffer() as commands:
+            expanded = expand.encode(commands, image, temporary=True)
+            convolved = depthwise.encode(commands, expanded, temporary=True)
+            y = project.encode(commands, convolved, out=image if in_place else None)
+        yield f"chain, {in_place}", y.numpy().copy()
+        image = mpscnn.Image.from_array(x)
+        with mpscnn.CommandBuffer() as commands:
+            gated = product.encode(commands, image, gates, temporary=True)
+            y = last.encode(commands, gated, out=image if in_place else None)
+        yield f"gated, {in_place}", y.numpy().copy()
+
+
 def copies() -> Iterator[tuple[str, Array]]:
     x = np.arange(2 * 3 * 4 * 8, dtype=np.uint8).reshape(2, 3, 4, 8)
     yield "uint8 to float16", mpscnn.Slice()(x, dtype="float16")
@@ -189,7 +214,7 @@ def functions() -> Iterator[tuple[str, Array]]:
 
 PARTS = (
     *(forward, quantized, gradients, pooling, reductions, normalizations),
-    *(gates, copies, functions, losses, optimizers),
+    *(gates, groups, copies, functions, losses, optimizers),
 )
 
 

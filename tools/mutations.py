@@ -46,8 +46,10 @@ COMPONENTS = {
     ),
     "CpuVectors": (
         "csrc/openmps/engine/plan/narrowing.cpp",
-        "csrc/openmps/engine/cpu/convolution/depthwise_vectors.cpp",
+        "csrc/openmps/engine/cpu/convolution/depthwise_rows.hpp",
         "csrc/openmps/engine/cpu/convolution/few_outputs.inc",
+        "csrc/openmps/engine/cpu/convolution/gated.cpp",
+        "csrc/openmps/engine/cpu/convolution/separable.cpp",
         "csrc/openmps/engine/cpu/convolution/winograd_convolution.inc",
         "csrc/openmps/engine/cpu/convolution/winograd_weights.inc",
         "csrc/openmps/engine/cpu/pointwise/vectors.hpp",

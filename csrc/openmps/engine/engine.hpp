@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -131,6 +132,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual bool packs_masks() const { return false; }
   /// Return whether group() may return more than 1 for a command that starts a step.
   virtual bool may_group(const Problem&) const { return false; }
+  /// Solve a group of steps together, or return false and do nothing: each is then solved by itself.
+  virtual bool try_run_group(std::span<const Problem* const>) { return false; }
   /// Return how many adjacent steps may be solved together. problem(i) is that of step i, or null beyond the last one;
   /// ends(image, count): whether nothing behind the first `count` steps reads the values that the image has there.
   virtual std::size_t group(const std::function<const Problem*(std::size_t)>& /*problem*/,

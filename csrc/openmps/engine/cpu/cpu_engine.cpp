@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/cpu/cpu_engine.hpp"
 
+#include <algorithm>
+
 #include "engine/cpu/convolution/binary_conv.hpp"
 #include "engine/cpu/convolution/conv_gradient.hpp"
 #include "engine/cpu/convolution/conv_pool.hpp"
 #include "engine/cpu/convolution/convolution.hpp"
+#include "engine/cpu/convolution/gated.hpp"
+#include "engine/cpu/convolution/separable.hpp"
 #include "engine/cpu/function/function.hpp"
 #include "engine/cpu/loss/loss.hpp"
 #include "engine/cpu/normalization/lrn.hpp"
@@ -67,6 +71,14 @@ class CpuEngine final : public Engine {
   bool computes_on_threads() const override { return true; }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }
+  bool may_group(const Problem& first) const override { return cpu::may_chain(first) || cpu::may_gate(first); }
+  std::size_t group(const std::function<const Problem*(std::size_t)>& problem,
+                    const std::function<bool(const ImageView&, std::size_t)>& ends) const override {
+    return std::max(cpu::chain_length(problem, ends), cpu::gated_length(problem, ends));
+  }
+  bool try_run_group(std::span<const Problem* const> problems) override {
+    return cpu::try_chain(problems) || cpu::try_gated(problems);
+  }
 };
 
 }  // namespace

@@ -62,6 +62,17 @@ const Problem& Steps::problem(std::size_t step) {
   return *made_[step];
 }
 
+std::span<const Problem* const> Steps::group_problems(std::size_t first) {
+  of_group_.clear(), copies_.clear();
+  for (std::size_t step = first; step < first + group(first); ++step) {
+    const Problem* each = &problem(step);
+    if (each == &planned_) each = &copies_.emplace_back(std::exchange(planned_, Problem()));
+    of_group_.push_back(each);
+  }
+  current_ = first;
+  return of_group_;
+}
+
 std::string Steps::labels(std::size_t step) const {
   std::string text;
   for (const std::uint32_t command : plan_.steps[step].commands)
@@ -93,12 +104,21 @@ std::unique_ptr<Run> Engine::start(Steps& steps, std::shared_ptr<void>&) {
   const bool traces = traces_steps();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    run_problem(*this, steps.problem(i));
-    if (!traces) continue;
-    synchronize();
-    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
-    std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), steps.labels(i).c_str());
-    std::fprintf(stderr, "mpscnn steps: %11s %s\n", "", describe(steps.problem(i)).c_str());
+    std::size_t count = steps.group(i);
+    if (count == 1 || !try_run_group(steps.group_problems(i))) {
+      count = 1;
+      run_problem(*this, steps.problem(i));
+    }
+    if (traces) {
+      synchronize();
+      const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+      std::string labels = steps.labels(i);
+      for (std::size_t next = i + 1; next < i + count; ++next) labels += " + " + steps.labels(next);
+      std::fprintf(stderr, "mpscnn steps: %8.1f us %s\n", time.count(), labels.c_str());
+      for (std::size_t of = i; of < i + count; ++of)
+        std::fprintf(stderr, "mpscnn steps: %11s %s\n", "", describe(steps.problem(of)).c_str());
+    }
+    i += count - 1;
   }
   synchronize();
   return nullptr;

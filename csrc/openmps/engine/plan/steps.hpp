@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ class Steps {
   const Problem& problem(std::size_t step);
   /// Return how many steps from this one on the engine may solve together.
   std::size_t group(std::size_t step) const { return plan_.steps[step].group; }
+  /// Return the problems of the group that begins with a step; valid until the next call of this or problem().
+  std::span<const Problem* const> group_problems(std::size_t first);
   /// Return the label of the step's first command.
   const std::string& label(std::size_t step) const { return commands_[plan_.steps[step].commands.front()].label; }
   /// Return the labels of all commands of the step.
@@ -33,7 +37,7 @@ class Steps {
     for (const std::uint32_t command : plan_.steps[step].commands) visit(command, commands_[command].problem);
   }
   /// Release the last problem.
-  void forget_problem() { planned_ = Problem(); }
+  void forget_problem() { planned_ = Problem(), copies_.clear(); }
   /// Return the step of the last call of problem().
   std::size_t current() const { return current_; }
 
@@ -54,6 +58,8 @@ class Steps {
   std::size_t current_ = 0;
   Problem planned_;                                   ///< the last one that differs from its command's
   std::vector<std::unique_ptr<const Problem>> made_;  ///< those of a repeated list, by step
+  std::vector<const Problem*> of_group_;
+  std::deque<Problem> copies_;  ///< of problems of that group that are not kept elsewhere
   bool is_repeated_ = false;
   std::unique_ptr<Kept> kept_;
 };
