@@ -185,12 +185,14 @@ class Reader(torch.nn.Module):
             return self.project(convolved), expanded
         if self.which == "addend":
             return self.project(convolved) + expanded
+        if self.which == "own":
+            return self.project(convolved) + convolved
         if self.which == "later":
             return self.project(convolved) * convolved
         return self.project(convolved + expanded)
 
 x = integers(-2, 2, 2, 16, 30, 20)
-for which in ("result", "addend", "later", "sum"):
+for which in ("result", "addend", "own", "later", "sum"):
     module = Reader(which).eval()
     network = mpscnn.load(module, input_shapes=tuple(x.shape))
     for _ in range(2):
@@ -264,9 +266,17 @@ def test_gates_with_reduced_precision() -> None:
 def test_results_with_other_readers() -> None:
     """A chain ends in front of an image that something else reads."""
     ran = traced(READERS)
-    # In each of two calls: depth-wise and projection of "result" and "addend", expansion and depth-wise of "later".
-    assert ran["separable"] == 6
+    # In each of two calls: depth-wise and projection of "result" and "addend", expansion and depth-wise of "own" and
+    # "later".
+    assert ran["separable"] == 8
     assert ran["one_by_one"] == 0
+
+
+def test_expanded_rows_beyond_the_caches() -> None:
+    """Three rows of 1,200 pixels and 384 channels have 5.5 MB: the convolutions run one by one."""
+    ran = traced(CHAINS.format(shapes=[(8, 384, 8, 1, 12, 1200, 3, 1, 1, False)]))
+    assert ran["separable"] == 0
+    assert ran["one_by_one"] == 2
 
 
 def test_result_over_the_source() -> None:

@@ -88,13 +88,12 @@ void run_problem(Engine& engine, const Problem& problem) {
     if (task->run) task->run();
     return;
   }
-  const bool traces = dispatch().traces;
-  if (traces) std::fprintf(stderr, "mpscnn dispatch: %s\n", describe(problem).c_str());
+  trace_problem(problem);
   if (engine.try_run(problem)) return;
   if (!engine.falls_back())
     throw EngineError(FailureCode::internal, std::string(engine.name()) + " has no kernel for " + describe(problem) +
                                                  "; MPSCNN_CUDA_FALLBACK=0 does not let the CPU compute it.");
-  if (traces) std::fprintf(stderr, "mpscnn dispatch: %s declines: cpu\n", engine.name());
+  if (dispatch().traces) std::fprintf(stderr, "mpscnn dispatch: %s declines: cpu\n", engine.name());
   engine.synchronize();
   run_on_processor(problem);
 }

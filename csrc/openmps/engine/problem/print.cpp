@@ -8,6 +8,7 @@
 
 #include "engine/function/function.hpp"
 #include "engine/problem/problem.hpp"
+#include "engine/shared/implementations.hpp"
 
 namespace openmps {
 namespace {
@@ -159,6 +160,10 @@ std::string describe(const Problem& problem) {
   Printer printer;
   std::visit([&](const auto& each) { printer.put_problem(each); }, problem);
   return printer.take();
+}
+
+void trace_problem(const Problem& problem) {
+  if (dispatch().traces) std::fprintf(stderr, "mpscnn dispatch: %s\n", describe(problem).c_str());
 }
 
 }  // namespace openmps

@@ -14,4 +14,7 @@ namespace openmps {
 /// order of appearance; enums print as numbers, weights as their extents, functions as "?".
 std::string describe(const Problem& problem);
 
+/// If dispatch is traced, print a problem that is about to be solved.
+void trace_problem(const Problem& problem);
+
 }  // namespace openmps

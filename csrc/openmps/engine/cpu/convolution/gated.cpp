@@ -12,6 +12,7 @@
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/pointwise/pointwise.hpp"
 #include "engine/cpu/runtime.hpp"
+#include "engine/problem/print.hpp"
 #include "engine/problem/problem.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/parallel.hpp"
@@ -160,6 +161,7 @@ bool try_gated(std::span<const Problem* const> problems) {
   if (problems.size() != 2) return false;
   const auto gated = gated_of(problems[0], problems[1]);
   if (!gated) return false;
+  for (const Problem* const problem : problems) trace_problem(*problem);
   run_first("gated", kGated, *gated);
   return true;
 }

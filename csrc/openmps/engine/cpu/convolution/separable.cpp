@@ -15,6 +15,7 @@
 #include "engine/cpu/convolution/depthwise_rows.hpp"
 #include "engine/cpu/convolution/pointwise_kernels.hpp"
 #include "engine/cpu/runtime.hpp"
+#include "engine/problem/print.hpp"
 #include "engine/problem/problem.hpp"
 #include "engine/shared/implementations.hpp"
 #include "engine/shared/parallel.hpp"
@@ -33,11 +34,12 @@ Value* row_of(const Tensor& image, i64 n, i64 y) {
   return reinterpret_cast<Value*>(image.at(n, y));
 }
 
-constexpr i64 kGrain = 64 * 1024;        // min multiplications per thread
-constexpr i64 kStripPixels = 112;        // min pixels of a strip: each reads all weights
-constexpr i64 kPanelBytes = 256 * 1024;  // max size of an expanded panel of an image
-constexpr i64 kStripBytes = 384 * 1024;  // max size of the expanded rows of a strip, if it has more than one row
-constexpr i64 kMinRowsOfWindow = 4;      // rows of a thread's part per row that two parts both expand
+constexpr i64 kGrain = 64 * 1024;            // min multiplications per thread
+constexpr i64 kStripPixels = 112;            // min pixels of a strip: each reads all weights
+constexpr i64 kPanelBytes = 256 * 1024;      // max size of an expanded panel of an image
+constexpr i64 kStripBytes = 384 * 1024;      // max size of the expanded rows of a strip, if it has more than one row
+constexpr i64 kRingBytes = 2 * 1024 * 1024;  // max size of the expanded rows of a strip of one row
+constexpr i64 kMinRowsOfWindow = 4;          // rows of a thread's part per row that two parts both expand
 
 bool is_depthwise(const ConvProblem& conv) {
   const ConvWeights& weights = *conv.weights;
@@ -318,6 +320,7 @@ const char* in_one_pass(const Chain& chain) {
   const Run<Value> run = is_small ? (is_strided ? way_of<3, 2>(call) : way_of<3, 1>(call))
                                   : (is_strided ? way_of<5, 2>(call) : way_of<5, 1>(call));
   if (!run) return "threads have too few rows";
+  if (Strips(call).expanded > kRingBytes) return "expanded rows are larger than the caches";
   call.pack();
   run(call);
   return nullptr;
@@ -370,6 +373,7 @@ std::size_t chain_length(const std::function<const Problem*(std::size_t)>& probl
 bool try_chain(std::span<const Problem* const> problems) {
   const auto chain = chain_of([&](std::size_t i) { return i < problems.size() ? problems[i] : nullptr; });
   if (!chain || chain->length() != problems.size()) return false;
+  for (const Problem* const problem : problems) trace_problem(*problem);
   run_first("chain", kChains, *chain);
   return true;
 }
