@@ -104,9 +104,9 @@ ArrayView view_of(py::handle object, const char* name, Keep keep, const Device* 
   return view;
 }
 
-std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
+std::shared_ptr<const WatchedMemory> watch_array(py::handle object, WatchedMemory::Kind kind) {
   if (!Npy::get().PyArray_Check_(object.ptr()))
-    return std::make_shared<const WatchedMemory>(memory_of(view_of_buffer(object, "array")));
+    return std::make_shared<const WatchedMemory>(memory_of(view_of_buffer(object, "array")), kind);
   const auto* array = reinterpret_cast<const py::detail::PyArray_Proxy*>(object.ptr());
   if (!may_be_of_file(array)) return {};
   // View elements of any dtype as bytes.
@@ -115,7 +115,7 @@ std::shared_ptr<const WatchedMemory> watch_array(py::handle object) {
   bytes.strides.assign(array->strides, array->strides + array->nd);
   bytes.shape.push_back(py::reinterpret_borrow<py::array>(object).itemsize());
   bytes.strides.push_back(1);
-  return std::make_shared<const WatchedMemory>(memory_of(bytes));
+  return std::make_shared<const WatchedMemory>(memory_of(bytes), kind);
 }
 
 namespace {

@@ -54,7 +54,7 @@ ArrayView view_of_interface(py::handle object, const char* name, const char* att
 
 /// Watch a NumPy array of any dtype or a buffer of bytes. Return null if it cannot be a mapped file. Does not keep it
 /// alive.
-std::shared_ptr<const WatchedMemory> watch_array(py::handle array);
+std::shared_ptr<const WatchedMemory> watch_array(py::handle array, WatchedMemory::Kind kind);
 
 /// Return a view for writing. Throw std::invalid_argument "out is read-only." if the memory is read-only.
 ArrayView writable_view_of(py::handle object, const char* name, Keep keep = Keep::owner,

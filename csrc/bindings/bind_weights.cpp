@@ -174,13 +174,14 @@ void bind_weights(py::module_& module) {
   if (PyModule_AddFunctions(module.ptr(), kWeightFunctions) != 0) throw py::error_already_set();
 
   py::class_<Watch>(module, "_Watch", "Arrays that may be pages of mapped files: see WatchedMemory.")
-      .def(py::init([](const py::iterable& arrays) {
+      .def(py::init([](const py::iterable& arrays, bool are_mappings) {
              Watch watch;
+             const auto kind = are_mappings ? WatchedMemory::Kind::mapping : WatchedMemory::Kind::unknown;
              for (const auto array : arrays)
-               if (auto memory = watch_array(array)) watch.parts.push_back(std::move(memory));
+               if (auto memory = watch_array(array, kind)) watch.parts.push_back(std::move(memory));
              return watch;
            }),
-           py::arg("arrays"))
+           py::arg("arrays"), py::kw_only(), py::arg("are_mappings") = false)
       .def(
           "check_whole",
           [](const Watch& watch) {

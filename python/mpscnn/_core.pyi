@@ -14,7 +14,7 @@ class _Watch:
     """
     Arrays that may be pages of mapped files: see WatchedMemory.
     """
-    def __init__(self, arrays: collections.abc.Iterable) -> None:
+    def __init__(self, arrays: collections.abc.Iterable, *, are_mappings: bool = False) -> None:
         ...
     def check_whole(self) -> None:
         """

@@ -48,6 +48,7 @@ class ArraySource final : public DataSource {
     if (loads_ == 0 && !in_place()) {
       auto loaded = reordered();
       check_whole(source_);
+      release_pages(memory_of(source_));
       loaded_ = std::move(loaded);
     }
     ++loads_;

@@ -64,19 +64,27 @@ static MPSDataType objc_dtype(DType dtype) {
 
 }  // namespace mpscnn
 
-/// Owns a std::shared_ptr.
-@interface PyMPSSharedOwner : NSObject {
+/// Owns a std::shared_ptr, which keeps `memory`.
+@interface PyMPSSharedOwner : NSObject<PagesOwner> {
  @private
   std::shared_ptr<void> owner_;
+  mpscnn::MemoryRange memory_;
 }
-- (instancetype)initWithOwner:(std::shared_ptr<void>)owner;
+- (instancetype)initWithOwner:(std::shared_ptr<void>)owner memory:(const mpscnn::MemoryRange &)memory;
 @end
 
 @implementation PyMPSSharedOwner
 
-- (instancetype)initWithOwner:(std::shared_ptr<void>)owner {
-  if ((self = [super init])) owner_ = std::move(owner);
+- (instancetype)initWithOwner:(std::shared_ptr<void>)owner memory:(const mpscnn::MemoryRange &)memory {
+  if ((self = [super init])) {
+    owner_ = std::move(owner);
+    memory_ = memory;
+  }
   return self;
+}
+
+- (void)releasePages {
+  mpscnn::release_pages(memory_);
 }
 
 @end
@@ -115,7 +123,8 @@ static MPSDataType objc_dtype(DType dtype) {
 
 - (id)weightsOwner {
   if (!source_->weights_owner()) return nil;
-  return [[[PyMPSSharedOwner alloc] initWithOwner:source_->weights_owner()] autorelease];
+  return [[[PyMPSSharedOwner alloc] initWithOwner:source_->weights_owner()
+                                           memory:source_->weights_memory()] autorelease];
 }
 
 - (float *)biasTerms {

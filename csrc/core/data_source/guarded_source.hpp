@@ -62,6 +62,7 @@ class GuardedSource final : public Guarded {
 
   const ConvolutionDescriptor& descriptor() const { return descriptor_; }
   const void* weights() const { return weights_.data; }
+  MemoryRange weights_memory() const { return memory_of(weights_); }
   const std::shared_ptr<void>& weights_owner() const { return weights_owner_; }
   DType dtype() const { return weights_.dtype; }
   DType kernel_dtype() const { return kernel_dtype_; }

@@ -144,6 +144,12 @@
 - (nullable id)weightsOwner;
 @end
 
+@protocol PagesOwner
+/// Optional method of that object, for any thread: a kernel has its own copy of the weights, so pages of a mapped file
+/// may leave memory. The weights stay valid.
+- (void)releasePages;
+@end
+
 /// Convolutions and their gradient kernels.
 @protocol WeightsInPlace
 /// Like -reloadWeightsAndBiasesWithCommandBuffer:state:, without a copy: work that is encoded from now on, until the

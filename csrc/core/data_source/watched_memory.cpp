@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include <mpscnn/error.hpp>
@@ -22,6 +23,7 @@ namespace mpscnn {
 /// Node of the list that the handler walks. Never freed, since the handler takes no lock.
 struct WatchedMemory::Range {
   std::atomic<std::uintptr_t> first{UINTPTR_MAX}, last{0};  ///< [first, last); empty while the node is free
+  std::atomic<bool> is_mapping{false};
   Range* next = nullptr;
 };
 
@@ -37,6 +39,8 @@ struct Loss {
 };
 
 constexpr const char* kZeros = "/dev/zero";
+constexpr std::size_t kReleasedTogether = 16 << 20;  ///< bytes; a release interrupts all processors
+constexpr std::uintptr_t kGap = 64 * 1024;           ///< that a fault maps around it
 
 std::atomic<Range*> ranges{nullptr};
 std::array<Loss, 1024> losses;  ///< one for each file that became shorter
@@ -164,7 +168,7 @@ class Registry {
     return *registry;
   }
 
-  Range* take(std::uintptr_t first, std::uintptr_t last) {
+  Range* take(std::uintptr_t first, std::uintptr_t last, bool is_mapping) {
     const std::scoped_lock lock(mutex_);
     install();
     if (free_.empty()) {
@@ -176,6 +180,7 @@ class Registry {
     }
     auto* range = free_.back();
     free_.pop_back();
+    range->is_mapping.store(is_mapping);
     range->last.store(last);
     range->first.store(first);
     watches.fetch_add(1, std::memory_order_relaxed);
@@ -184,13 +189,58 @@ class Registry {
 
   void give(Range* range) noexcept {
     const std::scoped_lock lock(mutex_);
+    range->is_mapping.store(false);
     range->first.store(UINTPTR_MAX);
     range->last.store(0);
     free_.push_back(range);
     watches.fetch_sub(1, std::memory_order_relaxed);
   }
 
+  void release(std::uintptr_t first, std::uintptr_t last) {
+    const std::scoped_lock lock(mutex_);
+    unreleased_.push_back({first, last});
+    unreleased_bytes_ += last - first;
+    if (unreleased_bytes_ >= kReleasedTogether) flush_locked();
+  }
+
+  void flush() noexcept {
+    if (unreleased_bytes_.load(std::memory_order_relaxed) == 0) return;
+    const std::scoped_lock lock(mutex_);
+    flush_locked();
+  }
+
  private:
+  struct Pages {
+    std::uintptr_t first, last;
+  };
+
+  /// Release adjacent pages together, those that were not asked for in small gaps between them as well.
+  void flush_locked() noexcept {
+    std::sort(unreleased_.begin(), unreleased_.end(), [](const Pages& a, const Pages& b) { return a.first < b.first; });
+    for (std::size_t i = 0; i < unreleased_.size();) {
+      const Range* const range = mapping_of(unreleased_[i]);
+      Pages all = unreleased_[i];
+      while (++i < unreleased_.size() && unreleased_[i].first <= all.last + kGap && range &&
+             unreleased_[i].last <= range->last.load())
+        all.last = std::max(all.last, unreleased_[i].last);
+      if (!range) continue;
+      const auto page_size = static_cast<std::uintptr_t>(getpagesize());
+      all.first = std::max(range->first.load(), all.first & ~(page_size - 1));           // a mapping begins with a page
+      madvise(reinterpret_cast<void*>(all.first), all.last - all.first, MADV_DONTNEED);  // a hint: may fail
+    }
+    unreleased_.clear();
+    unreleased_bytes_ = 0;
+  }
+
+  /// Return null if the pages are not, or no more, part of a read-only mapping. The mapping stays while the lock is
+  /// held.
+  static const Range* mapping_of(const Pages& pages) {
+    for (const Range* range = ranges.load(); range; range = range->next)
+      if (range->is_mapping.load() && range->first.load() <= pages.first && pages.last <= range->last.load())
+        return range;
+    return nullptr;
+  }
+
   Registry() {
     pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
                    [] {
@@ -213,6 +263,8 @@ class Registry {
   }
 
   std::mutex mutex_;
+  std::vector<Pages> unreleased_;
+  std::atomic<std::size_t> unreleased_bytes_{0};
   std::vector<Range*> free_;
   std::size_t made_ = 0;
 };
@@ -228,9 +280,9 @@ MemoryRange memory_of(const ArrayView& array) {
   return {low, static_cast<std::size_t>(high - low)};
 }
 
-WatchedMemory::WatchedMemory(const MemoryRange& memory) : memory_(memory) {
+WatchedMemory::WatchedMemory(const MemoryRange& memory, Kind kind) : memory_(memory) {
   const auto first = reinterpret_cast<std::uintptr_t>(memory.data);
-  range_ = Registry::instance().take(first, first + memory.bytes);
+  range_ = Registry::instance().take(first, first + memory.bytes, kind == Kind::mapping);
 }
 
 WatchedMemory::~WatchedMemory() { Registry::instance().give(range_); }
@@ -258,5 +310,16 @@ void check_whole(const MemoryRange& memory) {
 void check_whole(const ArrayView& array) {
   if (loss_count.load() > 0) check_whole(memory_of(array));
 }
+
+void release_pages(const MemoryRange& memory) noexcept {
+  if (memory.bytes == 0 || !WatchedMemory::is_any()) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.data);
+  try {
+    Registry::instance().release(first, first + memory.bytes);
+  } catch (const std::bad_alloc&) {  // the pages stay
+  }
+}
+
+void flush_released_pages() noexcept { Registry::instance().flush(); }
 
 }  // namespace mpscnn

@@ -21,7 +21,9 @@
 
 namespace mpscnn {
 
+/// Return why work that read the memory has failed, or nil. Kernels have packed their weights by then.
 inline NSString *loss_at(const void *memory, NSUInteger length) {
+  flush_released_pages();
   const auto loss = loss_in({memory, length});
   return loss.empty() ? nil : ns(loss);
 }

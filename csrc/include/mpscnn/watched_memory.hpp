@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <mpscnn/array.hpp>
@@ -22,7 +23,9 @@ MemoryRange memory_of(const ArrayView& array);
 /// to the previously installed SIGBUS handler.
 class WatchedMemory {
  public:
-  explicit WatchedMemory(const MemoryRange& memory);
+  /// What the addresses are known to be: a `mapping` is one of a file, read-only, over all of the memory.
+  enum class Kind : std::int32_t { unknown, mapping };
+  explicit WatchedMemory(const MemoryRange& memory, Kind kind = Kind::unknown);
   ~WatchedMemory();
   WatchedMemory(const WatchedMemory&) = delete;
   WatchedMemory& operator=(const WatchedMemory&) = delete;
@@ -46,5 +49,11 @@ std::string loss_in(const MemoryRange& memory);
 /// Throw std::runtime_error with that message, if any. Call after reading.
 void check_whole(const MemoryRange& memory);
 void check_whole(const ArrayView& array);
+
+/// Remove the memory's pages from the process, together with others: with the next ones, or at flush_released_pages().
+/// The next access maps them again. Does nothing unless the memory is then part of a WatchedMemory that is a mapping:
+/// the pages of a private mapping, or of no file, would lose their contents.
+void release_pages(const MemoryRange& memory) noexcept;
+void flush_released_pages() noexcept;
 
 }  // namespace mpscnn

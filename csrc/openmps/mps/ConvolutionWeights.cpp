@@ -72,7 +72,8 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
     const bool as_given = source.type == WeightType::float32 && !source.norm && !source.round_to_half;
     const bool borrowed = as_given && source.owner && address % alignof(float) == 0;
     if (borrowed)
-      weights->values = Floats::borrow(static_cast<const float *>(source.weights), count, source.owner);
+      weights->values =
+          Floats::borrow(static_cast<const float *>(source.weights), count, source.owner, source.release_pages);
     else
       weights->values.own().resize(count);
     if (source.bias) weights->bias = std::vector(source.bias, source.bias + shape.out_channels);
@@ -93,6 +94,7 @@ std::string build_weights(const WeightSource &source, std::shared_ptr<const Conv
       if (source.round_to_half)
         for (std::int64_t i = 0; i < per_channel; ++i) row[i] = rounded_to_half(row[i]);
     }
+    if (!borrowed && source.release_pages) source.release_pages();
     result = std::move(weights);
     return {};
   } catch (const std::exception &) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,8 +34,9 @@ struct WeightSource {
   /// Keeps the weights valid and unchanged while it is held: the kernel borrows them if they need no conversion. Null:
   /// they are copied.
   std::shared_ptr<const void> owner;
-  const float *ranges = nullptr;  ///< uint8_linear: (min, max) per output channel
-  const float *table = nullptr;   ///< uint8_table: 256 values
+  std::function<void()> release_pages;  ///< of the weights: see Floats::release_pages(); null: none
+  const float *ranges = nullptr;        ///< uint8_linear: (min, max) per output channel
+  const float *table = nullptr;         ///< uint8_table: 256 values
   const BatchNorm *norm = nullptr;
   bool round_to_half = true;  ///< weights are rounded to half precision, as Apple's are
 };

@@ -13,6 +13,13 @@
 - (nullable id)weightsOwner;
 @end
 
+/// Optional method of such an object. Any thread may call it.
+@protocol OpenMPSPagesOwner
+/// A kernel has its own copy of the weights. They must stay valid, but are rarely read again: if they are a mapped
+/// file, its pages may leave memory.
+- (void)releasePages;
+@end
+
 namespace openmps {
 
 inline bool answers(id source, SEL selector) { return [source respondsToSelector:selector]; }

@@ -59,8 +59,11 @@ WeightSource read_weights(const ConvolutionState &state, id<MPSCNNConvolutionDat
   if (weights.weights == nullptr) raise_for(state, @"The data source's weights are NULL.");
   weights.bias = [source biasTerms];
   if (!is_hidden(@selector(weightsOwner)) && answers(source, @selector(weightsOwner)))
-    if (id owner = [static_cast<id<OpenMPSWeightsOwner>>(static_cast<id>(source)) weightsOwner])
+    if (id owner = [static_cast<id<OpenMPSWeightsOwner>>(static_cast<id>(source)) weightsOwner]) {
       weights.owner = std::shared_ptr<const void>([owner retain], [](const void *held) { [(id)held release]; });
+      if (answers(owner, @selector(releasePages)))
+        weights.release_pages = [owner] { [static_cast<id<OpenMPSPagesOwner>>(owner) releasePages]; };
+    }
   return weights;
 }
 

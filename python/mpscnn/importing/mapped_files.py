@@ -8,13 +8,15 @@ import mmap
 import os
 import stat
 import weakref
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from .. import _core
 from ..errors import InvalidModelError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def opened(path: str | Path) -> tuple[BinaryIO, int]:
@@ -48,8 +50,13 @@ class Pages:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, not writable)}
-        weakref.finalize(self, _C.munmap, address, size).atexit = False
-        self.watch: _core._Watch | None = None
+        self.watches: list[_core._Watch] = []
+        weakref.finalize(self, _unmap, self.watches, address, size).atexit = False
+
+
+def _unmap(watches: list[_core._Watch], address: int, size: int) -> None:
+    watches.clear()  # before other memory can get these addresses
+    _C.munmap(address, size)
 
 
 _C = ctypes.CDLL(None, use_errno=True)
@@ -72,7 +79,8 @@ def content(path: str | Path, *, mapped: bool, writable: bool = False) -> memory
         except OSError as error:
             raise InvalidModelError(f'"{path}" cannot be mapped: {error.strerror}; see mapped=False.') from error
         array = np.asarray(pages)
-        pages.watch = _core._Watch([array])  # truncating the file does not crash the process
+        # Truncating the file does not crash the process, and pages that kernels have copied may leave memory.
+        pages.watches.append(_core._Watch([array], are_mappings=not writable))
         return array.data
 
 

@@ -189,10 +189,15 @@ Address GpuWeights::copy(const ConvWeights& weights, const Key& key) {
   const Address given = known(as_given);
   if (const Address made_meanwhile = known(key)) return made_meanwhile;
   Copy copy;
+  const auto uploaded = [&] {
+    auto block = copied(gpu_, floats.data(), floats.size());
+    floats.release_pages();
+    return block;
+  };
   if (!given && key == as_given) {
-    copy.block = copied(gpu_, floats.data(), floats.size());
+    copy.block = uploaded();
   } else {
-    const std::unique_ptr<GpuBlock> values = given ? nullptr : copied(gpu_, floats.data(), floats.size());
+    const std::unique_ptr<GpuBlock> values = given ? nullptr : uploaded();
     copy.block = std::make_shared<GpuBlock>(gpu_, bytes(weights, key));
     fill(work, weights, key, values ? values->address() : given, copy.block->address());
     const auto filled = std::make_shared<Filled>(gpu_.driver(), work.stream());

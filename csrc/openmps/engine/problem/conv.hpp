@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,10 +22,13 @@ class Floats {
  public:
   Floats() = default;
   Floats(std::vector<float> values) : own_(std::move(values)) {}  // NOLINT: a list of floats is one
-  static Floats borrow(const float* data, std::size_t count, std::shared_ptr<const void> owner) {
+  /// `release_pages` may be null; release_pages() calls it, on any thread.
+  static Floats borrow(const float* data, std::size_t count, std::shared_ptr<const void> owner,
+                       std::function<void()> release_pages = nullptr) {
     Floats floats;
     floats.data_ = data, floats.count_ = count;
     floats.owner_ = std::move(owner);
+    floats.release_pages_ = std::move(release_pages);
     return floats;
   }
   static Floats await(std::size_t count) {
@@ -39,6 +43,11 @@ class Floats {
   std::size_t size() const { return awaited_ || owner_ ? count_ : own_.size(); }
   bool empty() const { return size() == 0; }
   const float& operator[](std::size_t index) const { return data()[index]; }
+  /// The caller has derived from all values what it needs: pages of borrowed floats that the system can read again from
+  /// a file may leave memory. The values stay valid.
+  void release_pages() const {
+    if (release_pages_) release_pages_();
+  }
 
   /// Mutable storage; only if owned.
   std::vector<float>& own() { return own_; }
@@ -70,6 +79,7 @@ class Floats {
 
   std::vector<float> own_;
   std::shared_ptr<const void> owner_;  ///< of borrowed floats
+  std::function<void()> release_pages_;
   const float* data_ = nullptr;
   std::size_t count_ = 0;
   std::shared_ptr<Awaited> awaited_;
@@ -95,6 +105,18 @@ struct ConvWeights {
     std::map<std::string, std::shared_ptr<void>> entries;
   };
   mutable Cache cache;
+
+  /// Return what make() derives from all values, a shared pointer, as the cache's entry for `key`; made once.
+  template <class Derived, class Make>
+  std::shared_ptr<Derived> derived(const char* key, const Make& make) const {
+    const std::lock_guard lock(cache.mutex);
+    std::shared_ptr<void>& entry = cache.entries[key];
+    if (!entry) {
+      entry = std::const_pointer_cast<std::remove_const_t<Derived>>(std::shared_ptr<Derived>(make()));
+      values.release_pages();
+    }
+    return std::static_pointer_cast<Derived>(entry);
+  }
 
   /// References that lists under way hold. All their work has been enqueued: they use the weights no more.
   struct Enqueued {

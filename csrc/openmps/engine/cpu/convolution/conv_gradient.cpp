@@ -81,9 +81,7 @@ MPSCNN_CLONES void sum_rows(const float* rows, std::int64_t count, std::int64_t 
 
 /// Return the weights of a transpose seen as a convolution from its result: inputs and outputs swapped, taps reversed.
 std::shared_ptr<ConvWeights> reversed_roles(const ConvWeights& weights) {
-  const std::lock_guard lock(weights.cache.mutex);
-  std::shared_ptr<void>& entry = weights.cache.entries["onednn.reversed_roles"];
-  if (!entry) {
+  return weights.derived<ConvWeights>("onednn.reversed_roles", [&] {
     auto made = std::make_shared<ConvWeights>();
     const std::int64_t taps = weights.kernel_h * weights.kernel_w, inputs = weights.in_channels_per_group;
     const std::int64_t outputs = weights.out_channels / weights.groups;
@@ -105,9 +103,8 @@ std::shared_ptr<ConvWeights> reversed_roles(const ConvWeights& weights) {
                         }
                       }
                     });
-    entry = made;
-  }
-  return std::static_pointer_cast<ConvWeights>(entry);
+    return made;
+  });
 }
 
 /// Store gradients of reversed_roles() in the order of the weights.

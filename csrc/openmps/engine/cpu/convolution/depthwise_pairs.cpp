@@ -75,10 +75,8 @@ struct PairedFilters {
   }
 
   static std::shared_ptr<const PairedFilters> of(const ConvWeights& weights, int stride) {
-    const std::lock_guard lock(weights.cache.mutex);
-    std::shared_ptr<void>& entry = weights.cache.entries[stride == 1 ? "depthwise pairs" : "depthwise pairs, strided"];
-    if (!entry) entry = std::make_shared<PairedFilters>(weights, stride);
-    return std::static_pointer_cast<const PairedFilters>(entry);
+    return weights.derived<const PairedFilters>(stride == 1 ? "depthwise pairs" : "depthwise pairs, strided",
+                                                [&] { return std::make_shared<const PairedFilters>(weights, stride); });
   }
 };
 

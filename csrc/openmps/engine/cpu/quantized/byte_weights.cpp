@@ -52,10 +52,7 @@ std::shared_ptr<const ByteWeights> ByteWeights::of(const ConvWeights& weights) {
   struct Kept {
     std::shared_ptr<const ByteWeights> bytes;  ///< null: there are none
   };
-  const std::lock_guard lock(weights.cache.mutex);
-  std::shared_ptr<void>& entry = weights.cache.entries["bytes"];
-  if (!entry) entry = std::make_shared<Kept>(Kept{make(weights)});
-  return static_cast<const Kept*>(entry.get())->bytes;
+  return weights.derived<const Kept>("bytes", [&] { return std::make_shared<const Kept>(make(weights)); })->bytes;
 }
 
 }  // namespace openmps::cpu

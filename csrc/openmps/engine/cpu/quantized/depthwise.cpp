@@ -53,10 +53,9 @@ struct PackedFilters {
   }
 
   static std::shared_ptr<const PackedFilters> of(const ConvWeights& weights, const ByteWeights& bytes) {
-    const std::lock_guard lock(weights.cache.mutex);
-    std::shared_ptr<void>& entry = weights.cache.entries["depthwise bytes"];
-    if (!entry) entry = std::make_shared<PackedFilters>(bytes, weights.kernel_h, weights.out_channels);
-    return std::static_pointer_cast<const PackedFilters>(entry);
+    return weights.derived<const PackedFilters>("depthwise bytes", [&] {
+      return std::make_shared<const PackedFilters>(bytes, weights.kernel_h, weights.out_channels);
+    });
   }
 
  private:

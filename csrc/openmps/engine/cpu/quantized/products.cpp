@@ -55,10 +55,8 @@ struct PackedWeights {
   }
 
   static std::shared_ptr<const PackedWeights> of(const ConvWeights& weights, const ByteWeights& bytes) {
-    const std::lock_guard lock(weights.cache.mutex);
-    std::shared_ptr<void>& entry = weights.cache.entries["byte products"];
-    if (!entry) entry = std::make_shared<PackedWeights>(weights, bytes);
-    return std::static_pointer_cast<const PackedWeights>(entry);
+    return weights.derived<const PackedWeights>("byte products",
+                                                [&] { return std::make_shared<const PackedWeights>(weights, bytes); });
   }
 };
 

@@ -173,12 +173,14 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
                   : memory::desc({g * o, i, kh, kw}, type, memory::dims{per_output, 1, kw * i, i});
   Scratch block = weights_are_in_place_ ? Scratch(wanted.get_size()) : Scratch::to_keep(wanted.get_size());
   const float* values = weights.values.data();
-  const auto pack = with_groups ? pack_depthwise_filter : pack_filter;
-  if (!rotated && pack(values, block.data(), wanted)) {
+  const auto keep = [&] {
+    weights.values.release_pages();
     auto data = owned(std::move(block));
     packed_.push_back({wanted, rotated, data});
     return data;
-  }
+  };
+  const auto pack = with_groups ? pack_depthwise_filter : pack_filter;
+  if (!rotated && pack(values, block.data(), wanted)) return keep();
   Scratch turned;
   if (rotated) {
     turned = Scratch(weights.values.size() * 4);
@@ -195,9 +197,7 @@ std::shared_ptr<void> WeightsCache::packed(const ConvWeights& weights, const dnn
   dnnl::stream stream(onednn_engine());
   dnnl::reorder(from, to).execute(stream, from, to);
   stream.wait();
-  auto data = owned(std::move(block));
-  packed_.push_back({wanted, rotated, data});
-  return data;
+  return keep();
 }
 
 std::shared_ptr<void> WeightsCache::kept(const ConvWeights& weights, const dnnl::memory::desc& wanted,
