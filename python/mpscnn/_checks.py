@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -169,3 +170,21 @@ class Made:
             if not name.startswith("__"):
                 made(self, "self")
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class Binder:
+    """Binds arguments to a signature, faster than `inspect` if all are given by name and fit it."""
+
+    def __init__(self, signature: inspect.Signature) -> None:
+        self._signature = signature
+        self._names = tuple(signature.parameters)
+        self._known = frozenset(self._names)
+        empty = inspect.Parameter.empty
+        self._required = frozenset(name for name, one in signature.parameters.items() if one.default is empty)
+
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the given arguments in the order of the signature; raise TypeError as `inspect.Signature.bind`."""
+        given = kwargs.keys()
+        if not args and self._required <= given <= self._known:
+            return {name: kwargs[name] for name in self._names if name in given}
+        return self._signature.bind(*args, **kwargs).arguments

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from . import _inputs, _progress
+from . import _inputs
 from .errors import ImportError as ModelError
 from .graph import Graph, Input
 
@@ -86,6 +86,8 @@ class OtherSizes:
         found = self._found.get(key)
         if found is None:
             try:
+                from . import _progress  # here, because it imports logging, a tenth of the time of load()
+
                 with _progress.shown(_described(names, sizes, batch)):
                     found = self._make(self._read(dict(zip(names, sizes, strict=True)), batch))
             except (ModelError, ValueError) as error:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _checks, _files
+from . import _checks
 from .errors import InvalidModelError
 from .graph import (
     ADAPTIVE_POOL,
@@ -41,6 +40,7 @@ _MAX_NODES = 100_000
 
 def save(network: Network, path: str | os.PathLike[str]) -> None:
     """Write the network's graph after all passes, with weights in the kernels' order, OHWI."""
+    from . import _files
     from .importing.weights_files import write_safetensors
     from .layers import loaded_shapes
 
@@ -116,7 +116,7 @@ def read(path: str | os.PathLike[str], *, mapped: bool = True) -> tuple[Graph, d
     """
     from .importing.weights_files import safetensors
 
-    weights = safetensors(Path(path), mapped=mapped)
+    weights = safetensors(os.fspath(path), mapped=mapped)
     text = weights.metadata.get(FORMAT)
     if not isinstance(text, str):
         raise InvalidModelError(f'"{path}" is no network of mpscnn: its metadata has no "{FORMAT}".')

@@ -170,6 +170,16 @@ def signature_of(kind: type[Kernel]) -> inspect.Signature:
 _SIGNATURES: dict[type, inspect.Signature] = {}
 
 
+def _binder_of(kind: type[Kernel]) -> _checks.Binder:
+    found = _BINDERS.get(kind)
+    if found is None:
+        found = _BINDERS[kind] = _checks.Binder(signature_of(kind))
+    return found
+
+
+_BINDERS: dict[type, _checks.Binder] = {}
+
+
 def _is_kernel(kind: object) -> bool:
     """Return whether `kind` is a class of the table; a graph stores names, so derived classes would be lost."""
     return isinstance(kind, type) and KERNELS.get(kind.__name__) is kind
@@ -374,7 +384,7 @@ class Graph(_checks.Made):
         if row["result"] == "state":
             raise TypeError(f"{row['name']}: the result is a state, which a graph has no place for.")
         try:
-            signature_of(kind).bind(**arguments)
+            _binder_of(kind).bind(**arguments)
         except TypeError as error:
             raise TypeError(f"{row['name']}: {error}.") from None
         return self._append(row["name"], sources, name, origin, arguments, result_dtype)

@@ -515,13 +515,13 @@ class _LazyInit:
 
 def _make_init(row: Row) -> Callable[..., None]:
     name, signature = row["name"], _signature(row)
+    binder = _checks.Binder(signature)
 
     def __init__(self: Kernel, *args: Any, **kwargs: Any) -> None:
         try:
-            bound = signature.bind(*args, **kwargs)
+            arguments = binder.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name}: {error}.") from None
-        arguments = dict(bound.arguments)
         device = arguments.pop("device", None)
         _core._Kernel.__init__(self, name, arguments, device)
         self.__dict__["_arguments"] = arguments

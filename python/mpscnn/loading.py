@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _checks, _other_sizes
@@ -13,6 +12,8 @@ from .errors import InvalidModelError, MissingPackageError, UnsupportedOperatorE
 from .graph import Graph
 
 if TYPE_CHECKING:
+    from pathlib import Path  # in functions, because importing it takes a tenth of the time of load()
+
     from .layers import Shape
     from .network import Network
 
@@ -211,6 +212,8 @@ def _read(
         shapes, values = _by_name(input_shapes), _onnx_values(options)
         graph = onnx.read(model, input_shapes=shapes, mapped=mapped, **values)
         if isinstance(model, (str, os.PathLike)) and any(map(_other_sizes.is_limited, graph.inputs.values())):
+            from pathlib import Path
+
             from .importing.onnx import again
 
             graph._read = again.Again(graph, Path(model), shapes, mapped=mapped, **values)
@@ -225,6 +228,8 @@ def _read(
             options=options,
         )
         if kind == "pt2":
+            from pathlib import Path
+
             return _read_pt2(Path(model), mapped=mapped)
         from .importing import torch_export
 
@@ -320,7 +325,7 @@ def _tensor_shapes(example_inputs: Any) -> Any:
 
 
 def _suffix(model: Any) -> str:
-    return Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ""
+    return os.path.splitext(os.fspath(model).rstrip("/"))[1].lower() if isinstance(model, (str, os.PathLike)) else ""
 
 
 def _kind(model: Any) -> str:
@@ -328,7 +333,7 @@ def _kind(model: Any) -> str:
         suffix = _suffix(model)
         if suffix in (".onnx", ".mpscnn", ".pt2"):
             return suffix[1:]
-        if suffix in _WEIGHTS or Path(model).is_dir() or str(model).endswith(".index.json"):
+        if suffix in _WEIGHTS or os.path.isdir(model) or str(model).endswith(".index.json"):
             return "weights"
         raise InvalidModelError(
             f'model ("{model}") does not end in .mpscnn, .onnx, .pt2, {", ".join(_WEIGHTS)}, and is no folder of'

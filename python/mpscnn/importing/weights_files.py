@@ -13,7 +13,6 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -25,6 +24,7 @@ from .mapped_files import content, opened, read_file
 
 if TYPE_CHECKING:
     import zipfile
+    from pathlib import Path  # in load(), because importing it takes a tenth of the time of mpscnn.load()
 
 HEADER_LIMIT = 100_000_000  # bytes; the safetensors package rejects longer headers as well
 TEXT_LIMIT = 64 << 20  # bytes of an index or a config.json
@@ -144,6 +144,8 @@ def load(
     """
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"path ({type(path).__name__}) is not a path.")
+    from pathlib import Path
+
     file = Path(path)
     if layout is not None:
         return raw(file, layout, mapped=mapped)
@@ -164,7 +166,7 @@ def load(
     return reader()
 
 
-def json_object(path: Path, text: bytes, what: str) -> dict[str, Any]:
+def json_object(path: str | Path, text: bytes, what: str) -> dict[str, Any]:
     """Parse a JSON object; reject duplicate keys, and surrogates, which cannot be printed in messages."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,12 +190,12 @@ def json_object(path: Path, text: bytes, what: str) -> dict[str, Any]:
     return value
 
 
-def _check_count(path: Path, count: int, what: str, limit: int) -> None:
+def _check_count(path: str | Path, count: int, what: str, limit: int) -> None:
     if count > limit:
         raise InvalidModelError(f'"{path}" has {count} {what}, more than the limit ({limit}).')
 
 
-def _elements(path: Path, name: str, shape: tuple[int, ...]) -> int:
+def _elements(path: str | Path, name: str, shape: tuple[int, ...]) -> int:
     """Return the number of elements; reject shapes that no array can have."""
     if len(shape) > RANK_LIMIT:
         raise InvalidModelError(
@@ -235,7 +237,7 @@ def _view(buffer: memoryview, dtype: str, shape: tuple[int, ...]) -> NDArray[Any
 # ---- safetensors
 
 
-def safetensors(path: Path, *, mapped: bool = True) -> Weights:
+def safetensors(path: str | Path, *, mapped: bool = True) -> Weights:
     """Read a safetensors file: 8 bytes with the header's length, the header in JSON, arrays without gaps. No copy."""
     buffer = content(path, mapped=mapped)
     if len(buffer) < 8:
@@ -286,7 +288,9 @@ def _integers(value: object, count: int | None = None) -> tuple[int, ...] | None
     return tuple(value) if count in (None, len(value)) else None
 
 
-def _safetensors_entry(path: Path, name: str, entry: object, available: int) -> tuple[str, tuple[int, ...], int, int]:
+def _safetensors_entry(
+    path: str | Path, name: str, entry: object, available: int
+) -> tuple[str, tuple[int, ...], int, int]:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise InvalidModelError(
             f'"{path}": the header\'s entry "{name:.200}" has not dtype, shape and data_offsets alone.'
