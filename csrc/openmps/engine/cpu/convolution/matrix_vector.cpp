@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fully connected layers of a few images, as classifiers and the gates of channels have: a matrix times a vector. Each
 // weight is read once, where it is. oneDNN's inner product has a copy of the weights and takes 1.3 to 2 times as long
-// for small matrices. For AVX-512 and AVX2.
+// for small matrices. For AVX-512 and AVX2. Weights that training changes are also multiplied where they are for more
+// images: each copy would be used once.
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/pointwise/elementwise.hpp"
 #include "engine/cpu/pointwise/vectors.hpp"
+#include "engine/cpu/product/multiply.hpp"
 #include "engine/cpu/runtime.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/rows.hpp"
@@ -45,7 +47,8 @@ namespace openmps::cpu {
 
 const char* conv_matrix_vector(const ConvCall& call) {
   if (!is_fully_connected(call)) return "the window is not the whole source, or there is more than one pixel of result";
-  if (call.dst.n > matrix_vector::kMaxImages) return "more than four images";
+  const bool are_many = call.dst.n > matrix_vector::kMaxImages;
+  if (are_many && !call.weights->in_place) return "more than four images";
   if (!has_avx512() && !has_avx2()) return "the processor has no AVX2";
   if (call.adds()) return "something is added";
   if (call.reduced_precision) return "products of bfloat16 are faster";
@@ -53,8 +56,12 @@ const char* conv_matrix_vector(const ConvCall& call) {
   Scratch src_memory;
   const Tensor src = dense(call.src, Format::float32, src_memory), &dst = call.dst;
   const ScratchTensor result(dst.n, 1, 1, dst.c);
-  matrix_vector::multiply({weights.values.data(), src.floats(), result.tensor.floats(), dst.n, dst.c,
-                           weights.kernel_h * weights.kernel_w * weights.in_channels_per_group});
+  const std::int64_t inputs = weights.kernel_h * weights.kernel_w * weights.in_channels_per_group;
+  if (are_many)
+    multiply({src.floats(), inputs}, {weights.values.data(), inputs, /*is_transposed=*/true}, dst.n, dst.c, inputs,
+             result.tensor.floats(), dst.c);
+  else
+    matrix_vector::multiply({weights.values.data(), src.floats(), result.tensor.floats(), dst.n, dst.c, inputs});
   const float* const bias = bias_of(call);
   for (std::int64_t n = 0; n < dst.n; ++n) {
     float* const values = result.tensor.floats(n, 0);
