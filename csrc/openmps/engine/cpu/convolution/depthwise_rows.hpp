@@ -5,7 +5,6 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "engine/cpu/pointwise/vectors.hpp"
@@ -38,10 +37,8 @@ struct PackedFilters {
   }
 
   static std::shared_ptr<const PackedFilters> of(const ConvWeights& weights) {
-    const std::lock_guard lock(weights.cache.mutex);
-    std::shared_ptr<void>& entry = weights.cache.entries["depthwise"];
-    if (!entry) entry = std::make_shared<PackedFilters>(weights);
-    return std::static_pointer_cast<const PackedFilters>(entry);
+    return weights.derived<const PackedFilters>("depthwise",
+                                                [&] { return std::make_shared<const PackedFilters>(weights); });
   }
 };
 

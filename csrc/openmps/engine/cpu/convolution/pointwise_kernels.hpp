@@ -7,13 +7,13 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "engine/cpu/convolution/bfloat16.hpp"
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/pointwise/vectors.hpp"
+#include "engine/cpu/runtime.hpp"
 #include "engine/shared/parallel.hpp"
 
 #if defined(__x86_64__)
@@ -53,39 +53,46 @@ struct PanelWidths {
 /// Weights by panels, zeros after the last output: [panel][inputs / kInputs][lane][kInputs]. And biases.
 template <class Value>
 struct Panels : PanelWidths {
-  std::vector<Value> values;
+  Scratch values;
   std::vector<float> biases;
   i64 inputs;
 
   explicit Panels(const ConvWeights& weights)
-      : PanelWidths(weights.out_channels), inputs(weights.in_channels_per_group) {
-    constexpr i64 k = kInputs<Value>;
-    const i64 outputs = weights.out_channels;
-    values.resize(static_cast<std::size_t>(vectors * kLanes * inputs));
-    biases.resize(static_cast<std::size_t>(vectors * kLanes));
-    if (!weights.bias.empty()) std::copy_n(weights.bias.data(), outputs, biases.begin());
-    constexpr i64 kRun = 64;  // inputs of a run, whose lines stay in the first-level cache
-    const float* const from = weights.values.data();
-    parallel_ranges(panels, threads_for(outputs * inputs, kGrain), [&](i64 begin, i64 end) {
-      for (i64 p = begin; p < end; ++p) {
-        const i64 start = first(p) * kLanes, lanes = width(p) * kLanes, stop = std::min(start + lanes, outputs);
-        Value* const to = values.data() + start * inputs;
-        for (i64 run = 0; run < inputs; run += kRun)
-          for (i64 o = start; o < stop; ++o)
-            for (i64 i = run; i < std::min(run + kRun, inputs); ++i)
-              to[i / k * k * lanes + (o - start) * k + i % k] = value_of(from[o * inputs + i], Value());
-      }
+      : PanelWidths(weights.out_channels),
+        values(Scratch::to_keep(static_cast<std::uint64_t>(vectors * kLanes * weights.in_channels_per_group) *
+                                sizeof(Value))),
+        biases(static_cast<std::size_t>(vectors * kLanes)),
+        inputs(weights.in_channels_per_group) {
+    if (!weights.bias.empty()) std::copy_n(weights.bias.data(), weights.out_channels, biases.begin());
+    const i64 parts = (inputs + kPacked - 1) / kPacked;
+    parallel_ranges(panels * parts, threads_for(weights.out_channels * inputs, kPackGrain), [&](i64 begin, i64 end) {
+      for (i64 task = begin; task < end; ++task) pack(weights, task / parts, task % parts * kPacked);
     });
   }
 
-  const Value* panel(i64 p) const { return values.data() + first(p) * kLanes * inputs; }
+  Value* panel(i64 p) const { return reinterpret_cast<Value*>(values.data()) + first(p) * kLanes * inputs; }
   const float* bias(i64 p) const { return biases.data() + first(p) * kLanes; }
 
   static std::shared_ptr<const Panels> of(const ConvWeights& weights) {
-    const std::lock_guard lock(weights.cache.mutex);
-    std::shared_ptr<void>& entry = weights.cache.entries[kInputs<Value> == 1 ? "pointwise" : "pointwise, bfloat16"];
-    if (!entry) entry = std::make_shared<Panels>(weights);
-    return std::static_pointer_cast<const Panels>(entry);
+    return weights.derived<const Panels>(kInputs<Value> == 1 ? "pointwise" : "pointwise, bfloat16",
+                                         [&] { return std::make_shared<const Panels>(weights); });
+  }
+
+ private:
+  static constexpr i64 kPacked = 16;            // inputs that are packed together, in the first-level cache
+  static constexpr i64 kPackGrain = 16 * 1024;  // min values per thread
+
+  /// Pack up to kPacked inputs of a panel, from `start` on.
+  void pack(const ConvWeights& weights, i64 p, i64 start) const {
+    constexpr i64 k = kInputs<Value>;
+    const i64 output = first(p) * kLanes, lanes = width(p) * kLanes, count = std::min(kPacked, inputs - start);
+    const i64 outputs = std::min(lanes, weights.out_channels - output);
+    const float* const from = weights.values.data() + output * inputs + start;
+    std::array<Value, static_cast<std::size_t>(kPacked * kVectors * kLanes)> packed{};
+    for (i64 o = 0; o < outputs; ++o)
+      for (i64 i = 0; i < count; ++i)
+        packed[static_cast<std::size_t>(i / k * k * lanes + o * k + i % k)] = value_of(from[o * inputs + i], Value());
+    std::copy_n(packed.begin(), count * lanes, panel(p) + start * lanes);
   }
 };
 
