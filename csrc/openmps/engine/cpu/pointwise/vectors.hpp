@@ -65,6 +65,8 @@ bool has_avx2();
 
 /// Return whether AVX-512 is that of AMD's Zen 4, which computes its vectors in two halves.
 bool is_zen4();
+/// Return whether it is that of AMD's family of Zen 5.
+bool is_zen5();
 
 /// Return whether the processor also rounds to bfloat16.
 inline bool has_avx512_bfloat16() {

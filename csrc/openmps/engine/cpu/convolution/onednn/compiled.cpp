@@ -27,6 +27,15 @@ bool allows(dnnl::cpu_isa isa) {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
+#if defined(__x86_64__)
+/// Return the family of an AMD processor with AVX-512, 0 for others.
+unsigned amd_family() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!has_avx512() || !__builtin_cpu_is("amd") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return 0;
+  return ((eax >> 8) & 15) + ((eax >> 20) & 255);
+}
+#endif
+
 std::shared_ptr<void> owned(Scratch scratch) {
   auto holder = std::make_shared<Scratch>(std::move(scratch));
   return {holder, holder->data()};
@@ -74,11 +83,12 @@ bool has_avx512() {
 }
 
 bool is_zen4() {
-  static const bool result = [] {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    if (!has_avx512() || !__builtin_cpu_is("amd") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return false;
-    return ((eax >> 8) & 15) + ((eax >> 20) & 255) == 25;  // the only ones of this family with AVX-512
-  }();
+  static const bool result = amd_family() == 25;  // the only ones of this family with AVX-512
+  return result;
+}
+
+bool is_zen5() {
+  static const bool result = amd_family() == 26;
   return result;
 }
 
