@@ -275,14 +275,22 @@ def test_more_columns_than_an_image_has() -> None:
 
 
 def test_sums_of_stacked_tensors_leave_sizes_free() -> None:
-    """Feature pyramids add their levels so."""
+    """Feature pyramids add their levels so, and the branches of a block are added behind the batch."""
 
-    def body(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def body(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = torch.relu(x)
-        return torch.stack([x, y, y * 3]).sum(dim=0), torch.stack([x, y * 2, y]).mean(0)
+        return (
+            torch.stack([x, y, y * 3]).sum(dim=0),
+            torch.stack([x, y * 2, y]).mean(0),
+            torch.stack([x, y * 3], dim=1).sum(1),
+            torch.stack([x, y * 5], dim=-1).mean(dim=4),
+        )
 
     net = check(Function(body), X)
     assert not net.inputs["tensors_0"].fixed_by
+    x = torch.randn(2, 4, 9, 5)
+    for ours, theirs in zip(net(x), body(x), strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-6)
 
 
 def test_elementwise_functions_leave_sizes_free() -> None:

@@ -229,14 +229,17 @@ def _pixel_shuffle(node: torch.fx.Node) -> Pattern | None:
 
 
 def _sum_of_stack(node: torch.fx.Node) -> Pattern | None:
-    """Match the sum or mean of tensors that are stacked along an axis of their own in front of the batch."""
+    """Match the sum or mean of tensors that are stacked along an axis of their own."""
     name = operator_name(node)
     reduced = _call(node, name) if name in ("sum", "mean") else None
     stack = _call(reduced[0], "stack") if reduced and len(reduced) == 2 else None
-    if not (reduced and stack) or len(reduced[0].users) > 1 or (len(stack) > 1 and stack[1] != 0):
+    if not (reduced and stack) or len(reduced[0].users) > 1:
         return None
-    parts = list(stack[0])
-    if reduced[1] not in ([0], 0) or not all(map(_is_batch_that_stays, parts)):
+    parts, rank = list(stack[0]), reduced[0].meta["val"].ndim
+    dims = reduced[1] if isinstance(reduced[1], (list, tuple)) else [reduced[1]]
+    if len(dims) != 1 or dims[0] is None or dims[0] % rank != (stack[1] if len(stack) > 1 else 0) % rank:
+        return None
+    if not all(map(_is_batch_that_stays, parts)):
         return None
 
     def compute(builder: Builder, arguments: Arguments) -> Tensor:
@@ -319,10 +322,10 @@ def _is_padded_by_size(extent: Any, around: tuple[Any, Any], stride: int, reach:
 
 
 def _is_batch_that_stays(node: Any) -> bool:
-    """Return whether a node's first extent is free, and no operator changes its values."""
+    """Return whether a node's first extent is the free batch, and no operator changes its values."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     batch: Any = value.shape[0] if isinstance(value, torch.Tensor) and value.ndim else None
-    if not isinstance(batch, torch.SymInt):
+    if not isinstance(batch, torch.SymInt) or not batch.node.expr.is_Symbol:
         return False
     return not any(isinstance(u.target, torch._ops.OpOverload) and u.target._schema.is_mutable for u in node.users)
 
