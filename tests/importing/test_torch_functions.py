@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -293,6 +293,72 @@ def test_sums_of_stacked_tensors_leave_sizes_free() -> None:
         np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-6)
 
 
+class Unpooled(nn.Module):
+    """Maxima and minima of windows, at the places of the maxima; `like`: the size is the source's."""
+
+    def __init__(
+        self, kernel: Any, stride: Any = None, padding: int = 0, ceil: bool = False, like: bool = True
+    ) -> None:
+        super().__init__()
+        self.pool = nn.MaxPool2d(kernel, stride, padding, return_indices=True, ceil_mode=ceil)
+        self.unpool = nn.MaxUnpool2d(kernel, stride, padding)
+        self.like = like
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, places = self.pool(x)
+        size = x.shape[-2:] if self.like else None
+        return self.unpool(y, places, size), self.unpool(self.pool(-x)[0], places, size)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads of PyTorch's max_unpool2d that write to one place do so in any order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("module", "size"),
+    [
+        (Unpooled(2), (9, 7)),
+        (Unpooled(2, ceil=True), (9, 7)),
+        (Unpooled(2, like=False), (10, 14)),
+        (Unpooled((3, 2)), (12, 5)),
+        (Unpooled(3, 2, 1), (8, 11)),  # a max of several windows: the last one's value
+        (Unpooled(2, 3), (9, 8)),
+        (Unpooled(4, 1, 2), (7, 6)),
+    ],
+)
+def test_unpooling(module: Unpooled, size: tuple[int, int], one_thread: None) -> None:
+    """SegNet's and ENet's decoders, at all sizes."""
+    net = check(module, (5, 6, 8))
+    assert not net.inputs["x"].fixed_by
+    x = torch.randn(3, 5, *size)
+    x[:, 1] = x[:, 1].round()  # equal maxima
+    x[:, 2, :3] = -np.inf
+    x[0, 3, 2, 2:4] = np.nan
+    for ours, theirs in zip(net(x), module(x), strict=True):
+        np.testing.assert_array_equal(ours, theirs.numpy())
+
+
+def test_unpooling_to_other_places() -> None:
+    """Places count rows of the source, also in a result of other rows; beyond it, PyTorch raises an error for some."""
+
+    def body(x: torch.Tensor, size: Any = None) -> torch.Tensor:
+        y, places = F.max_pool2d(x, 2, 2, return_indices=True)
+        return F.max_unpool2d(y, places, 2, 2, output_size=size)
+
+    net = mpscnn.load(Function(lambda x: body(x, (7, 9))), input_shapes=(1, 5, 6, 8), options={"free_size": False})
+    x = torch.randn(2, 5, 6, 8)
+    np.testing.assert_array_equal(net(x), body(x, (7, 9)).numpy())
+    net = mpscnn.load(Function(body), input_shapes=(1, 5, 6, 8))
+    np.testing.assert_array_equal(net(x[:, :, :4, :6]), body(x[:, :, :4, :6]).numpy())
+    with pytest.raises(ValueError, match=r"9 x 7 pixels may be beyond the 8 x 6"):
+        net(torch.randn(1, 5, 9, 7))
+
+
 def test_elementwise_functions_leave_sizes_free() -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
         y = torch.where(x > x.mean(1, keepdim=True), torch.erf(x), constant(4, 1, 1).to(x))
@@ -369,6 +435,8 @@ def test_sampled_at_what_a_layer_computes() -> None:
             "comparisons are more than the maximum",
         ),
         (lambda x: x.median(0)[0], "an order of the images of the batch"),
+        (lambda x: F.max_unpool2d(x, torch.zeros(1, 4, 6, 8).long().expand(len(x), -1, -1, -1), 2), "no result of"),
+        (lambda x: F.max_unpool2d(*F.max_pool2d(x, 3, 2, 1, return_indices=True), 3, 2, 1), "6 x 8 pixels in 5 x 7"),
         (lambda x: torch.cdist(x, x), r"distances of other tensors than \(N, P, M\)"),
     ],
 )

@@ -522,6 +522,7 @@ UNREACHED = {
     "logical_xor",
     "lt",
     "masked_fill",
+    "max_unpool2d",
     "median",
     "nan_to_num",
     "ne",

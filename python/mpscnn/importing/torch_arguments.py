@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidModelError
 from .builder import Builder, Tensor, UnmappedError
-from .ops import shape
+from .ops import shape, unpooling
 
 # Why a number or constant is refused: the module may be read for one number of images.
 OF_BATCH = "depends on the number of images"
@@ -98,6 +98,16 @@ class Missing:
     """A value that is not in the graph; `why` is the reason."""
 
     why: str
+
+
+@dataclass(frozen=True)
+class Places(Missing):
+    """Indices of the maxima that max_pool2d returns: no image, but an unpooling finds them in the source."""
+
+    source: Tensor
+    extents: tuple[Any, ...]  # height and width of the source, `Sized` if they depend on the inputs
+    result: Tensor
+    windows: unpooling.Windows
 
 
 Operand: TypeAlias = "Tensor | float | NDArray[Any]"

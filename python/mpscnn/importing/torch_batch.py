@@ -13,7 +13,7 @@ import torch
 
 from .builder import Tensor, UnmappedError
 from .ops import shape as shapes
-from .torch_arguments import Arguments, Merged, Turned
+from .torch_arguments import Arguments, Merged, Missing, Places, Turned
 
 # Arguments that are axes.
 _AXES = {"dim", "dims", "dim0", "dim1", "axis0", "axis1", "start_dim", "end_dim"}
@@ -115,7 +115,7 @@ def lifted(function: Any, name: str, given: Arguments) -> Any:
             raise UnmappedError(f"{first.shape} and {value.shape}, the batch taken together with other axes")
         if isinstance(value, Turned) and value.place != place:
             raise UnmappedError("tensors with the batch at different places")
-    if any(isinstance(value, Tensor) for value in _flat(given.values.values())):
+    if any(isinstance(value, (Tensor, Places)) for value in _flat(given.values.values())):
         raise UnmappedError("tensors with the batch at different places")
     values = {key: _in_front(value, given, first) for key, value in given.values.items()}
     rank = len(first.shape)
@@ -129,6 +129,8 @@ def lifted(function: Any, name: str, given: Arguments) -> Any:
     def back(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [back(part) for part in value]
+        if isinstance(value, Places):
+            return Missing(value.why)
         if not isinstance(value, (Tensor, Merged)):
             return value
         if place is None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import general, pooling, reduction
-from ..torch_arguments import Arguments, Missing, Sized, same_extent
+from ..ops import general, pooling, reduction, unpooling
+from ..torch_arguments import Arguments, Missing, Places, Sized, same_extent
 from .registry import operator
 
 
@@ -47,7 +47,27 @@ def _max_pool1d(b: Builder, a: Arguments) -> Tensor:
 
 @operator("max_pool2d_with_indices")
 def _max_pool2d_with_indices(b: Builder, a: Arguments) -> list[Any]:
-    return [_max_pool(b, a, False), Missing("indices of a pooling")]
+    y = _max_pool(b, a, False)
+    stride = a.pair("stride") if a["stride"] else a.pair("kernel_size")
+    windows = unpooling.Windows(a.pair("kernel_size"), stride, a.pair("padding"), a.pair("dilation"))
+    return [y, Places("indices of a pooling", _pooled(b, a, False), a.shape_of("self")[-2:], y, windows)]
+
+
+@operator("max_unpool2d")
+def _max_unpool2d(b: Builder, a: Arguments) -> Tensor:
+    places, x = a["indices"], general.with_channels_second(b, a.source)
+    if not isinstance(places, Places):
+        raise UnmappedError("indices that are no result of max_pool2d")
+    if x.shape != places.result.shape:
+        raise UnmappedError(f"{x.shape}, indices of a pooling whose result is {places.result.shape}")
+    wanted, pooled = a["output_size"], a.shape_of("self")[-2:]
+    least = places.windows.source_extents(tuple(getattr(extent, "expression", extent) for extent in pooled))
+    is_like = all(map(same_extent, wanted, places.extents))
+    is_least = all(map(same_extent, wanted, least))
+    extents = (int(wanted[0]), int(wanted[1])) if is_like or is_least else a.pair("output_size")
+    return unpooling.max_unpool2d(
+        b, x, places.source, places.windows, extents, is_free=is_like or is_least, is_least=not is_like
+    )
 
 
 @operator("max_pool1d_with_indices")
