@@ -355,6 +355,7 @@ REFUSED = {
     "dropout_always": (lambda x: F.dropout(x, 0.5, True), "dropout in training"),
     "statistics_of_batch": (lambda x: F.batch_norm(x, None, None, training=True), "the statistics of the batch"),
     "random": (lambda x: x + torch.rand(4, 1, 1), "random numbers"),
+    "places_in_a_constant": (lambda x: x[:, torch.ones(2, 2).triu().view(-1).nonzero()], "depend on values"),
     "integers": (lambda x: x.to(torch.int8).float(), "a conversion from"),
     "half": (lambda x: x.half().float(), "a conversion from"),
     "constant": (lambda x: (x, torch.ones(3)), "a constant"),

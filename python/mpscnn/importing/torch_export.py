@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
@@ -819,6 +819,8 @@ class _Reader:
                 result = node.target(*(value.clone() for value in first), *rest, **kwargs)
         except UnmappedError:
             raise
+        except DynamicOutputShapeException:
+            raise UnmappedError("a constant whose extents depend on values") from None
         except Exception as error:
             raise InvalidModelError(f'{self.name}: "{node.name}", of constants: {first_line(error)}') from error
         if changed is not None:
