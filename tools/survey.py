@@ -16,16 +16,18 @@ batch normalization. Each network runs in a process of its own, with limits of t
     right        each output differs by less than TOLERANCE of the max of float64's
     wrong        it does not, or has another shape
     refused      the import raised an error of mpscnn; the reason is its text
-    hanging      the time limit was reached
+    hanging      the time limit was reached in the import or behind it
     failed       another exception, or the memory limit: a defect of mpscnn
-    unavailable  the library or PyTorch cannot make or run it, or rounding alone makes the result differ: PyTorch's
-                 float32 is not right, or float64 is not if each weight changes by a rounding of float32. Not counted
+    unavailable  the library or PyTorch cannot make or run it within the limits, or rounding alone makes the result
+                 differ: PyTorch's float32 is not right, or float64 is not if each weight changes by a rounding of
+                 float32. Not counted
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 import json
 import math
 import os
@@ -47,8 +49,9 @@ os.environ.setdefault("YOLO_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TOLERANCE = 1e-4
-WAITING = 5  # limit of real time, in units of that of processor time
+WAITING = 5  # default limit of real time, in units of that of processor time
 MARK = "survey result: "
+IMPORTING = "survey: PyTorch's results are known"  # printed before the import
 COUNTED = ("right", "refused", "wrong", "hanging", "failed")
 
 Made = tuple[Any, tuple[int, ...]]  # a module, and the shape of its input
@@ -468,6 +471,7 @@ def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[
         except Exception as error:
             row["reason"] = f"the export: {type(error).__name__}: {_short(error)}"
             return row
+    print(IMPORTING, flush=True)
     began = time.process_time()
     try:
         net = mpscnn.load(path) if onnx else mpscnn.load(module, input_shapes=shape)
@@ -496,6 +500,8 @@ def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[
     except Exception as error:
         row |= {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"}
         return row
+    # If the limit is reached in the next comparison, this one counts.
+    print(MARK + json.dumps(row | {"other": "not compared within the limits"}), flush=True)
     try:
         row["other"] = _other_size(net, module, exact, shape, is_file=bool(onnx))
     except Exception as error:
@@ -617,7 +623,7 @@ def _short(error: BaseException) -> str:
 
 
 def run(
-    name: str, seconds: float, gigabytes: float, onnx: str | None = None, opset: int | None = None
+    name: str, seconds: float, wall: float, gigabytes: float, onnx: str | None = None, opset: int | None = None
 ) -> dict[str, Any]:
     """Survey one network in a process of its own; return its row."""
 
@@ -629,23 +635,31 @@ def run(
     began = time.monotonic()
     command = [sys.executable, __file__, "--one", name, *(["--onnx", onnx] if onnx else [])]
     command += ["--opset", str(opset)] if opset else []
-    row: dict[str, Any]
+    row: dict[str, Any] = {"name": name, "kind": ""}
+    reason, output = f"more than {wall:g} s of real time", ""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=WAITING * seconds, preexec_fn=limit, check=False
-        )
-    except subprocess.TimeoutExpired:
-        row = {"name": name, "kind": "", "outcome": "hanging", "reason": f"more than {WAITING * seconds:g} s"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=wall, preexec_fn=limit, check=False)
+    except subprocess.TimeoutExpired as error:
+        is_late, output = True, _text(error.stdout)
     else:
-        line = next((line for line in done.stdout.splitlines() if line.startswith(MARK)), None)
-        if line is None and done.returncode == -signal.SIGXCPU:
-            row = {"name": name, "kind": "", "outcome": "hanging", "reason": f"more than {seconds:g} s"}
-        elif line is None:
-            text = f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
-            row = {"name": name, "kind": "", "outcome": "failed", "reason": text}
-        else:
-            row = json.loads(line.removeprefix(MARK))
+        output = done.stdout
+        is_late = done.returncode == -signal.SIGXCPU
+        reason = f"more than {seconds:g} s of processor time"
+    lines = [line for line in output.splitlines() if line.startswith(MARK)]
+    if lines:
+        row = json.loads(lines[-1].removeprefix(MARK))
+    elif not is_late:
+        text = f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
+        row |= {"outcome": "failed", "reason": text}
+    elif IMPORTING in output:
+        row |= {"outcome": "hanging", "reason": reason}
+    else:
+        row |= {"outcome": "unavailable", "reason": f"{reason} before the import"}
     return row | {"wall_s": round(time.monotonic() - began, 1)}
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 def names(sample: int | None, seed: int, only: str | None) -> list[str]:
@@ -660,11 +674,12 @@ def names(sample: int | None, seed: int, only: str | None) -> list[str]:
         return [name for several in found.values() for name in several if re.fullmatch(only, name)]
     if sample is None:
         return [name for several in found.values() for name in several]
-    chosen = []
+    drawn = []
     for i, several in enumerate(found.values()):
         count = sample // len(found) + (i < sample % len(found))
-        chosen += random.Random(seed).sample(several, min(count, len(several)))
-    return chosen
+        drawn.append(random.Random(seed).sample(several, min(count, len(several))))
+    # One of each library in turn: the part of a draw that --minutes leaves is a draw as well.
+    return [name for turn in itertools.zip_longest(*drawn) for name in turn if name is not None]
 
 
 def reasons(rows: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -719,6 +734,8 @@ def main() -> None:
     parser.add_argument("--again", help="JSON of an earlier survey: run its networks")
     parser.add_argument("--outcome", help="with --again: only networks whose outcome matches this expression")
     parser.add_argument("--seconds", type=float, default=120, help="limit for each network, processor time")
+    parser.add_argument("--wall", type=float, help="limit for each network, real time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no network is begun after this real time")
     parser.add_argument("--memory", type=float, default=10, help="limit for each network, GiB")
     parser.add_argument("--onnx", choices=("dynamo", "torchscript"), help="survey exports by torch.onnx.export")
     parser.add_argument("--opset", type=int, help="with --onnx: version of the export's operators")
@@ -758,8 +775,12 @@ def main() -> None:
         print(speed_table(timed))
         return
     rows: list[dict[str, Any]] = []
+    began = time.monotonic()
     for number, name in enumerate(wanted, 1):
-        row = run(name, given.seconds, given.memory, given.onnx, given.opset)
+        if time.monotonic() - began > 60 * given.minutes:
+            print(f"stopped before network {number}: over {given.minutes:g} minutes", flush=True)
+            break
+        row = run(name, given.seconds, given.wall or WAITING * given.seconds, given.memory, given.onnx, given.opset)
         rows.append(row)
         reason = row["reason"].splitlines()[0][:90] if row["reason"] else ""
         print(f"{number}/{len(wanted)} {name}: {row['outcome']} {row['wall_s']} s {reason}", flush=True)
