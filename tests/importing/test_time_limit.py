@@ -165,6 +165,27 @@ def test_one_trace_if_a_layer_fixes_the_sizes(monkeypatch: pytest.MonkeyPatch) -
     assert (count, fixed_by) == (0, "layers.2 (aten.linear)")  # it reads no size
 
 
+class Strips(nn.Module):
+    """Strips of the image side by side as channels, as i-RevNet's downscaling takes them."""
+
+    def __init__(self, by_unbind: bool) -> None:
+        super().__init__()
+        self.by_unbind = by_unbind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.interpolate(x, scale_factor=5.0)
+        parts = x.unbind(3) if self.by_unbind else x.split(2, dim=3)
+        return sum((part.flatten(2).mean(2) * (place % 3 / 40) for place, part in enumerate(parts)), x.mean((2, 3)))
+
+
+@pytest.mark.parametrize(("by_unbind", "name"), [(False, "split"), (True, "unbind")])
+def test_one_trace_if_the_number_of_parts_fixes_the_sizes(
+    by_unbind: bool, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, fixed_by = traces(monkeypatch, Strips(by_unbind))
+    assert (count, fixed_by) == (1, f"{name} (aten.{name})")
+
+
 def test_one_trace_if_an_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refused(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

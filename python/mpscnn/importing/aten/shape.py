@@ -19,6 +19,8 @@ from ..ops import arithmetic, convolution, elementwise, general, resize, scatter
 from ..torch_arguments import Arguments, Computed, Merged, Missing, Rows, Sized, Turned, same_extent
 from .registry import axis, operator
 
+FEW = 16  # parts of an axis whose extents may be computed from that of the axis
+
 
 @operator("view", "reshape", "_unsafe_view", "flatten", "unflatten", "view_as", "reshape_as", "squeeze", "unsqueeze")
 def _reshape(b: Builder, a: Arguments) -> Any:
@@ -418,7 +420,18 @@ def _split(b: Builder, a: Arguments) -> list[Any]:
         sizes = list(a.integers("split_sizes" if "split_sizes" in a else "split_size"))
     else:
         sizes = a.integer("split_size")
-    return list(shape.split(b, a.source, sizes, a.integer("dim")))
+    parts = shape.split(b, a.source, sizes, a.integer("dim"))
+    _note_number(b, a.source, a.integer("dim"), len(parts))
+    return list(parts)
+
+
+def _note_number(b: Builder, x: Tensor, dim: int, parts: int) -> None:
+    """Note that the size is fixed if an axis that varies is taken apart into more than a few parts.
+
+    Their number is that of the trace. A few may be a half or a quarter of any size each.
+    """
+    if parts > FEW and x.flat is None and x.axis(dim) in b.varying(x):
+        b.note_fixed()
 
 
 @operator("chunk")
@@ -448,6 +461,7 @@ def _unbind(b: Builder, a: Arguments) -> list[Tensor]:
     dim = axis(a, "dim")
     if dim == 0:
         raise UnmappedError("the images of the batch taken apart")
+    _note_number(b, a.source, dim, a.source.shape[dim - 1])
     return [shape.select(b, a.source, dim, index) for index in range(a.source.shape[dim - 1])]
 
 
