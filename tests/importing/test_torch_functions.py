@@ -256,6 +256,25 @@ def test_best_of_more_values_than_channels(shape: tuple[int, ...], dim: int, k: 
     np.testing.assert_array_equal(one, order.select(dim, 0).numpy())
 
 
+@pytest.mark.parametrize(
+    ("shape", "first", "dim"),
+    [
+        ((2, 90, 100), 2, 2),
+        ((3, 60, 50), 1, 1),
+        ((3, 200, 100), 2, -1),  # more than an image has columns
+        ((2, 9000, 3), 3, 2),
+    ],
+)
+def test_picks_of_more_values_than_channels(shape: tuple[int, ...], first: int, dim: int) -> None:
+    """The boxes of a detector's best pixels, as CenterNet takes them."""
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        places = torch.topk(x.flatten(first) * -1.5, 5, dim)[1]
+        return torch.gather(torch.tanh(x).flatten(first), dim, places)
+
+    check(Function(body), shape)
+
+
 def test_too_many_of_more_values_than_channels() -> None:
     with pytest.raises(mpscnn.UnsupportedOperatorError, match="the 5000 largest of 12000 values: at most 4096 of more"):
         mpscnn.load(Function(lambda x: x.flatten(1).topk(5000, 1)[0]), input_shapes=(1, 1, 120, 100))

@@ -370,7 +370,7 @@ def matmul(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
     except ValueError:
         raise UnmappedError(f"a product of {a.shape} and {b.shape}") from None
     limits = ((a.shape[-2], EXTENT_LIMIT), (a.shape[-1], CHANNEL_LIMIT), (b.shape[-1], CHANNEL_LIMIT))
-    counts = [_parts(extent, limit) for extent, limit in limits]
+    counts = [equal_parts(extent, limit) for extent, limit in limits]
     if max(counts) > 1:
         return _product_of_parts(builder, a, b, lead, *counts)
     a, b = (
@@ -384,7 +384,7 @@ def matmul(builder: Builder, a: Tensor, b: Tensor) -> Tensor:
     return _with_axes(y, shape)
 
 
-def _parts(extent: int, limit: int) -> int:
+def equal_parts(extent: int, limit: int) -> int:
     """Return the min number of equal parts that are no longer than the limit; 1 if there are none."""
     first = -(-extent // limit)
     return next((n for n in range(first, min(MAXIMUM_MORE * first, extent) + 1) if extent % n == 0), 1)

@@ -96,6 +96,22 @@ kernel void pick(texture2d_array<float, access::read> x [[texture(0)]],
     }
     y.write(v, gid.xy, gid.z);
 }
+
+// The same along n pixels, `rows` rows of the source for each row of the result.
+kernel void pick_pixels(texture2d_array<float, access::read> x [[texture(0)]],
+                        texture2d_array<float, access::read> places [[texture(1)]],
+                        texture2d_array<float, access::write> y [[texture(2)]],
+                        constant uint& n [[buffer(0)]], constant uint& rows [[buffer(1)]],
+                        uint3 gid [[thread_position_in_grid]]) {
+    float4 at = places.read(gid.xy, gid.z), v = 0.0f;
+    uint width = x.get_width();
+    for (uint lane = 0; lane < 4; ++lane) {
+        int c = int(at[lane]);
+        uint pixel = clamp(c < 0 ? c + int(n) : c, 0, int(n) - 1);
+        v[lane] = x.read(uint2(pixel % width, gid.y * rows + pixel / width), gid.z)[lane];
+    }
+    y.write(v, gid.xy, gid.z);
+}
 """
 
 
@@ -246,6 +262,8 @@ def pick(builder: Builder, x: Tensor, dim: int, indices: Tensor) -> Tensor:
     for axis, extent in enumerate(indices.shape, 1):
         if axis != place and x.shape[axis - 1] != extent:
             x = shape.narrow(builder, x, axis, 0, extent)
+    if x.shape[place - 1] > CHANNEL_LIMIT:
+        return _pick_pixels(builder, x, place, indices)
     y, order = _last(builder, x, place)
     where, _ = _last(builder, indices, place)
     if math.prod((y.height, y.width)) != math.prod((where.height, where.width)):
@@ -261,3 +279,27 @@ def pick(builder: Builder, x: Tensor, dim: int, indices: Tensor) -> Tensor:
         channels=count,
     )
     return _back(builder, z, x, dim, count, order)
+
+
+def _pick_pixels(builder: Builder, x: Tensor, place: int, indices: Tensor) -> Tensor:
+    """Return what `pick` does for more values than an image has channels: the axis is one of rows and columns."""
+    n, count = x.shape[place - 1], indices.shape[place - 1]
+    lead, channels = math.prod(x.shape[: place - 1]), math.prod(x.shape[place:])
+    rows = general.equal_parts(n, EXTENT_LIMIT)  # for each row of the result
+    builder.depend(x)
+    builder.depend(indices)
+    source, image = (lead * rows, n // rows, channels), (lead, count, channels)
+    y = general.store(builder, general.reshape(x, source), source)
+    where = general.store(builder, general.reshape(indices, image), image)
+    z = builder.add(
+        general.function("pick_pixels", SOURCE),
+        replace(y, axes="NHWC", flat=None),
+        replace(where, axes="NHWC", flat=None),
+        out_shape=general.Shaped(image),
+        n=n,
+        rows=rows,
+        height=lead,
+        width=count,
+        channels=channels,
+    )
+    return general.reshape(z, indices.shape)
