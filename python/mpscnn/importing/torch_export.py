@@ -348,6 +348,28 @@ def _constant(tensor: torch.Tensor, name: str) -> torch.Tensor:
     return tensor.cpu()
 
 
+class _Values(dict[torch.fx.Node, Any]):
+    """Values by node, and the nodes that have a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nodes: dict[int, tuple[Any, list[torch.fx.Node]]] = {}  # by the identity of a value, which is kept
+
+    def __setitem__(self, node: torch.fx.Node, value: Any) -> None:
+        super().__setitem__(node, value)
+        self._nodes.setdefault(id(value), (value, []))[1].append(node)
+
+    def __ior__(self, others: Any) -> _Values:  # type: ignore[override,misc]
+        for node, value in others.items():
+            self[node] = value
+        return self
+
+    def that_have(self, value: Any) -> list[torch.fx.Node]:
+        """Return the nodes with this object as their value."""
+        found = self._nodes.get(id(value), (value, []))[1]
+        return list(dict.fromkeys(node for node in found if self[node] is value))
+
+
 class _Reader:
     """Reader of the graph of one program."""
 
@@ -366,7 +388,7 @@ class _Reader:
         self.name = name
         self.attempt = attempt
         self.builder = Builder()
-        self.values: dict[torch.fx.Node, Any] = {}
+        self.values = _Values()
         self.failed: set[str] = set()
         self.nodes = list((form or program.graph).nodes)  # `form`: the graph in functional form
         self.batch: Any = None  # first extent of the inputs: an int or an expression
@@ -637,10 +659,8 @@ class _Reader:
             assert isinstance(source, torch.fx.Node)
             if not isinstance(self.values[source], (Tensor, Merged, Turned, Rows)):
                 raise UnmappedError("a constant that is changed")
-            changed = self.values[source]
-            for other, value in self.values.items():
-                if value is changed:
-                    self.values[other] = result
+            for other in self.values.that_have(self.values[source]):
+                self.values[other] = result
         return result
 
     # ---- constants whose extents or values depend on those of the inputs
@@ -824,7 +844,7 @@ class _Reader:
         except Exception as error:
             raise InvalidModelError(f'{self.name}: "{node.name}", of constants: {first_line(error)}') from error
         if changed is not None:
-            same = [other for other, value in self.values.items() if value is changed]
+            same = self.values.that_have(changed)
             self.values |= dict.fromkeys(same, result)
             self.sized |= set(same) if node in self.sized else set()
         return result

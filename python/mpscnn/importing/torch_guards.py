@@ -28,6 +28,19 @@ _CALLER = str(_TORCH / "nn" / "modules" / "module.py")
 # Parts of the names of PyTorch's functions with several results.
 _SEVERAL = ("split", "chunk")
 
+# Operators whose result is the same, without an axis of one image, if the source has none.
+_WITHOUT_BATCH = {
+    *("abs", "add", "alias", "celu", "clamp", "clamp_max", "clamp_min", "clone", "contiguous", "cos", "detach", "div"),
+    *("dropout", "elu", "erf", "exp", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "linear", "log"),
+    *("log_sigmoid", "maximum", "minimum", "mish", "mul", "neg", "pow", "reciprocal", "relu", "relu6", "reshape"),
+    *("rsqrt", "rsub", "selu", "sigmoid", "silu", "sin", "softplus", "sqrt", "square", "squeeze", "sub", "tanh", "to"),
+    *("_to_copy", "type_as", "view"),
+}
+# The same, if their axes are counted from the last.
+_OF_LAST_AXES = {
+    *("softmax", "log_softmax", "_softmax", "_log_softmax", "mean", "sum", "amax", "amin", "argmax", "argmin"),
+}
+
 # Operators whose results have a shape that follows from that of their source for some sizes only.
 _SHAPED = {"squeeze", "view", "reshape", "_unsafe_view", "pixel_unshuffle", "unflatten"}
 
@@ -65,7 +78,7 @@ def _branches(program: torch.export.ExportedProgram) -> list[tuple[Any, str]]:
         if is_of_module or _is_number(guard.expr) or any(word in frame.name for word in _SEVERAL):
             found.append((env.replace(guard.expr), f"{Path(file).name}:{frame.lineno}"))
     for expression, number, place in getattr(env, torch_numbers.NOTES, ()):
-        found.append((env.replace(sympy.Eq(expression, number)), place))
+        found.append((env.replace(expression if number is True else sympy.Eq(expression, number)), place))
     return found
 
 
@@ -170,8 +183,9 @@ class Conditions:
     def read_shapes(self) -> None:
         """Read the shapes for which operators have the results of the trace.
 
-        An axis of one element is removed by squeeze, but for that of the batch, which is kept. A view has as many
-        elements as its source: otherwise, PyTorch raises an error.
+        An axis of one element is removed by squeeze, but for that of the batch, which is kept; so it must not be one
+        image, unless all that reads the result is the same without this axis. A view has as many elements as its
+        source: otherwise, PyTorch raises an error.
         """
         for node in self.program.graph.nodes:
             name = str(node.target).removeprefix("aten.").partition(".")[0]
@@ -181,7 +195,8 @@ class Conditions:
             if name == "squeeze":
                 dims = node.args[1] if len(node.args) > 1 else range(len(shape))
                 for dim in dims if isinstance(dims, (list, tuple, range)) else [dims]:
-                    if symbols(shape[dim]) and not symbols(shape[dim]) & self.batches:
+                    is_kept = symbols(shape[dim]) & self.batches and _takes_no_batch(node)
+                    if symbols(shape[dim]) and not is_kept:
                         self._read(sympy.Ne(shape[dim].node.expr, 1), node.name)
                 continue
             before, after = (
@@ -240,6 +255,26 @@ class Conditions:
             self.found[next(iter(owners), self.first)].append(text)
         else:
             self.unknown.append((place, on_extents, on_batch))
+
+
+def _takes_no_batch(squeezed: torch.fx.Node) -> bool:
+    """Return whether what reads a result of squeeze is the same if that has no axis for one image."""
+    seen, left = {squeezed}, list(squeezed.users)
+    while left:
+        node = left.pop()
+        name = str(node.target).removeprefix("aten.").partition(".")[0]
+        if node in seen or node.op == "output" or not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        if name in _OF_LAST_AXES:
+            axes = node.args[1] if len(node.args) > 1 else None
+            several = axes if isinstance(axes, (list, tuple)) else [axes]
+            if not all(isinstance(axis, int) and axis < 0 for axis in several):
+                return False
+        elif name.removesuffix("_") not in _WITHOUT_BATCH:
+            return False
+        seen.add(node)
+        left += node.users
+    return True
 
 
 def condition_of(guard: str, named: Callable[[str, int], str | int | None]) -> str:

@@ -3,7 +3,8 @@
 
 A trace with numbers for heights and widths is valid for others if nothing that the module computes depends on them:
 
-* Its Python code reads no size of a tensor (`Watch` sees all functions of tensors), or only the batch.
+* Its Python code reads no size of a tensor (`Watch` sees all functions of tensors), or only the batch. It does not
+  handle errors of PyTorch's either.
 * Each operator has the same arguments and meaning for all sizes. The axes of each tensor are known by their letters:
   convolutions read "NCHW", a part is one of channels, a flattened vector is "NF". Operators that are not listed, or
   meet other letters, are taken to depend on the size.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from . import torch_numbers, torch_questions
 from .torch_guards import symbols
 from .torch_patterns import operator_name
 
@@ -53,23 +56,33 @@ _FUNCTIONS = {
 class Watch(TorchFunctionMode):
     """Raises SizeReadError when code reads a size of a tensor.
 
-    Attributes
+    Parameters
     ----------
+    numbers : torch_numbers.Numbers
+        Notes of the traces.
     batch : bool
         Whether size(0) is allowed.
+
+    Attributes
+    ----------
     is_read, is_batch : bool
         Whether a size was read, and whether the first one was the batch.
     """
 
-    def __init__(self, *, batch: bool) -> None:
+    def __init__(self, numbers: torch_numbers.Numbers, *, batch: bool) -> None:
         super().__init__()
+        self._numbers = numbers
         self.batch, self.is_read, self.is_batch = batch, False, False
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        frame = torch_questions.frame_of_module(sys._getframe(1))
+        if frame is not None:
+            self._numbers.reached(frame)
         if func in _PLAIN:
             return func(*args, **kwargs)
-        if isinstance(func, types.FunctionType) and not _reads_none(func, args, kwargs):
+        is_function = isinstance(func, types.FunctionType) and not _reads_none(func, args, kwargs)
+        if is_function or torch_questions.is_handled(frame):  # an error, of some sizes only
             self._stop(func)
         result = func(*args, **kwargs)
         if not _is_of_tensors(result):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import time_limit, torch_export, torch_guards, torch_independent, torch_numbers
+from . import time_limit, torch_export, torch_guards, torch_independent, torch_numbers, torch_questions, torch_replay
 from .torch_arguments import OF_BATCH
 
 # Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
@@ -26,6 +27,11 @@ FREE_SECONDS = 10.0
 FREE_RATIO = 4.0
 # Images in a trace for which a batch of one was given.
 TRACED_BATCH = 3
+
+_OTHER = (
+    "it computes something else than the module. Code that asks whether it is traced, such as"
+    " torch.compiler.is_exporting() or a jit's, must compute the same."
+)
 
 Shapes = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and by keyword
@@ -88,17 +94,29 @@ def read(
         module = module.module
     name = type(module).__name__ if name is None else name
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
-    with _in_eval_mode(module), torch_export.quiet(), _without_stack_traces():
+    numbers, clock = torch_numbers.Numbers(module), time_limit.thread_clock()
+    checked = torch_replay.Module(module, lambda one: _untouched(one, numbers))
+    with _in_eval_mode(module), _as_called(), _with_few_collections(), torch_export.quiet(), _without_stack_traces():
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
         if free_size is not False and not one_batch and attempt is None:
-            found = _independent(module, several or _fresh(args, kwargs), name)
-            if found is not None:
-                return found
-        numbers, clock = torch_numbers.Numbers(), time_limit.thread_clock()
-        began = clock()
-        with _in_eval_mode(module):  # each trace begins with the module's own state
-            graph, refused, several = _static(module, args, kwargs, name, several, numbers, one_batch, attempt)
+            found = _independent(module, several or _fresh(args, kwargs), name, numbers)
+            if found is not None and not _is_other(checked, *found, args, kwargs, others_only=True):
+                return found[0]
+        began, first = clock(), several
+        graph: Graph | None = None
+        refused: UnsupportedOperatorError | InvalidModelError | None = None
+        while graph is None:
+            try:
+                with _in_eval_mode(module):  # each trace begins with the module's own state
+                    graph, refused, several = _static(
+                        checked, args, kwargs, name, first, numbers, one_batch=one_batch, attempt=attempt
+                    )
+            except (UnsupportedOperatorError, InvalidModelError) as error:
+                refused = error
+            if graph is not None or numbers.is_traced or not numbers.asked:
+                break
+            numbers = torch_numbers.Numbers(module, is_traced=True)
         seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
         try:
             if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):
@@ -110,7 +128,8 @@ def read(
                         if graph is not None and not torch_export.has_free_batch(program):
                             _take_batch(free, graph)
                         is_known = graph is None or _reads_batch(graph) or not _reads_batch(free)
-                        if is_known and _admits(free, args, kwargs, _batch(args, kwargs)):
+                        is_right = is_known and _admits(free, args, kwargs, _batch(args, kwargs))
+                        if is_right and not _is_other(checked, free, program, args, kwargs):
                             return free
         except time_limit.OverdueError:
             if graph is not None:
@@ -123,21 +142,50 @@ def read(
     return graph
 
 
-def _independent(module: torch.nn.Module, given: Arguments, name: str) -> Graph | None:
-    """Return the graph if one trace, without symbols for heights and widths, is known to be valid for all sizes."""
+def _is_other(
+    checked: torch_replay.Module,
+    graph: Graph,
+    program: torch.export.ExportedProgram,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    one_batch: bool = False,
+    others_only: bool = False,
+) -> bool:
+    """Return whether the program is not what the module computes, for some arguments for which the graph is right.
+
+    These are the example's, and others with another batch, and another size if that is free.
+    """
+    own = _batch(args, kwargs)
+    given = [(args, kwargs)]
+    if not one_batch and _with_batch(args, kwargs, own) is not None:
+        is_free = all(spec.height is None and spec.width is None for spec in graph.inputs.values())
+        batches = [1, 2] if own > 2 else [3 - own]
+        given += torch_replay.samples((args, kwargs), batches, is_free=is_free)
+    given = given[-1:] if others_only else given
+    return any(_admits(graph, *one, _batch(*one)) and checked.agrees(program, one) is False for one in given)
+
+
+def _independent(
+    module: torch.nn.Module, given: Arguments, name: str, numbers: torch_numbers.Numbers
+) -> tuple[Graph, torch.export.ExportedProgram] | None:
+    """Return graph and program if one trace, without symbols for heights and widths, is known to be valid for all."""
     if _batch(*given) == 1 or not torch_independent.can_watch(module):
         return None
     program = None
     code = getattr(type(module).forward, "__code__", None)
     is_likely = code is not None and "size" in code.co_names  # x.view(x.size(0), -1), the last step of many classifiers
     for of_batch in (True,) if is_likely else (False, True):
-        watch = torch_independent.Watch(batch=of_batch)
+        watch = torch_independent.Watch(numbers, batch=of_batch)
         ends = contextlib.suppress(Exception, torch_independent.SizeReadError)
         with ends, _in_eval_mode(module), watch.over(module):
             if of_batch:
-                program = _free(module, given, torch_numbers.Numbers(), batch_only=True)
+                program = _free(module, given, numbers, batch_only=True)
             else:
-                program = torch.export.export(module, *given)
+                with numbers.noted():
+                    program = _traced(module, *given)
+        if numbers.late:
+            return None  # it is traced again
         if not watch.is_read:
             break
         program = None
@@ -148,11 +196,11 @@ def _independent(module: torch.nn.Module, given: Arguments, name: str) -> Graph 
     try:
         graph = torch_export.read(program, name=name, of_module=True, attempt=0, is_free=True)
         if not any(spec.fixed_by for spec in graph.inputs.values()):
-            return graph
+            return graph, program
         named = torch_export.read(program, name=name, of_module=True, name_dependence=True)
     except (UnsupportedOperatorError, InvalidModelError):
         return None
-    return named if _is_fixed(named) else graph
+    return named if _is_fixed(named) else graph, program
 
 
 def _is_fixed(graph: Graph) -> bool:
@@ -172,12 +220,13 @@ def _note_limit(graph: Graph, seconds: float) -> None:
 
 
 def _static(
-    module: torch.nn.Module,
+    checked: torch_replay.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     name: str,
     several: Arguments | None,
     numbers: torch_numbers.Numbers,
+    *,
     one_batch: bool,
     attempt: int | None,
 ) -> tuple[Graph | None, UnsupportedOperatorError | None, Arguments | None]:
@@ -187,7 +236,7 @@ def _static(
     an axis of extent 1, if that of `args` is 1. They are also returned, or None if the module takes another branch for
     them than for `args`.
     """
-    own = _batch(args, kwargs)
+    own, module = _batch(args, kwargs), checked.module
     for given in (several or _fresh(args, kwargs), _fresh(args, kwargs)):
         program = _of_batches(module, given, numbers, one_batch=one_batch)
         if program is None:
@@ -196,10 +245,17 @@ def _static(
         graph, refused = _read(program, name, attempt)
         if refused is not None and (numbers.kept or any(OF_BATCH in reason for *_, reason in refused.nodes)):
             break
-        if one_batch or graph is None or _admits(graph, args, kwargs, own):
+        if graph is None:
+            return graph, refused, several
+        is_right = one_batch or _admits(graph, args, kwargs, own)
+        if is_right and not _is_other(checked, graph, program, args, kwargs, one_batch=one_batch):
             return graph, refused, several
         several = None  # the module takes another branch for them
-    graph, refused = _read(_export(module, *_fresh(args, kwargs), name), name, attempt)
+    with numbers.noted():
+        program = _export(module, *_fresh(args, kwargs), name)
+    graph, refused = _read(program, name, attempt)
+    if graph is not None and _is_other(checked, graph, program, args, kwargs, one_batch=True):
+        raise UnsupportedOperatorError(name, [("torch.export", "the trace", _OTHER)])
     if graph is not None and not one_batch:
         first = next(iter(graph.inputs))
         graph.inputs[first] = replace(graph.inputs[first], sizes=f"(batch == {own})")
@@ -246,9 +302,18 @@ def _free(
 
     By default, torch.export takes free extents to be 2 or more, and conditions such as x.shape[0] > 1 leave no guard.
     """
-    with numbers.noted(), contextlib.nullcontext() if one_batch else _with_extents_of_one():
-        shapes = _dynamic_shapes(module, *given, batch_only=batch_only)
-        return torch.export.export(module, *given, dynamic_shapes=shapes)
+    shapes = _dynamic_shapes(module, *given, batch_only=batch_only)
+    for _ in range(4):  # each may reach files that were not known
+        numbers.late = False
+        asked = torch_questions.Questions(numbers).over(module)
+        ones = contextlib.nullcontext() if one_batch else _with_extents_of_one()
+        with _in_eval_mode(module), asked, numbers.noted(), ones:
+            program = _traced(module, *_fresh(*given), dynamic_shapes=shapes)
+        if not numbers.late:
+            break
+    else:
+        raise ValueError("files with code of the module were not known.")
+    return program
 
 
 @contextlib.contextmanager
@@ -343,6 +408,40 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
                 value.extend(content) if isinstance(value, list) else value.update(content)
 
 
+@contextlib.contextmanager
+def _untouched(module: torch.nn.Module, numbers: torch_numbers.Numbers) -> Iterator[None]:
+    """Set eval mode inside of the block; restore what a module keeps, also in global variables."""
+    with _in_eval_mode(module), numbers.caches.restored():
+        yield
+
+
+@contextlib.contextmanager
+def _with_few_collections() -> Iterator[None]:
+    """Let Python search for garbage rarely: of thousands of layers, that is a fifth of the time of a trace."""
+    before = gc.get_threshold()
+    if before[0]:  # 0: never
+        gc.set_threshold(*map(max, before, _THRESHOLDS))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+_THRESHOLDS = (100_000, 50, 1000)
+
+
+@contextlib.contextmanager
+def _as_called() -> Iterator[None]:
+    """Set the modes in which networks are called: no gradients, but for attention operators of their own kernels."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def _parts(value: Any) -> list[Any]:
     """Return what tells whether a container has the same objects in the same order."""
     return [(key, id(value[key])) for key in value] if isinstance(value, dict) else list(map(id, value))
@@ -405,7 +504,7 @@ def _export(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
 ) -> torch.export.ExportedProgram:
     try:
-        return torch.export.export(module, args, kwargs)
+        return _traced(module, args, kwargs)
     except Exception as error:
         reason = error
     try:
@@ -427,6 +526,20 @@ def _export(
             )
         ],
     ) from reason
+
+
+def _traced(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any = None
+) -> torch.export.ExportedProgram:
+    """Return the program without the operators that raised an error, which the module handled."""
+    options = {} if dynamic_shapes is None else {"dynamic_shapes": dynamic_shapes}
+    program = torch.export.export(module, args, kwargs, **options)
+    for node in reversed(program.graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.returns and not node.users and node.meta.get("val") is None:
+            program.graph.erase_node(node)
+            program.graph_module.recompile()
+    return program
 
 
 def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

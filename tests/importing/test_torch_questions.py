@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules whose code asks for what a trace does not have: kinds of numbers, orders in memory, errors, traces."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import numbers
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch_support import Function
+
+import mpscnn
+from mpscnn.importing import torch_module, torch_questions, torch_replay
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # "is" with a literal
+    IS_SIX = eval("lambda x: x.shape[0] is 6")
+
+
+def _match(x: Any) -> bool:
+    match x.shape[0]:
+        case int():
+            return True
+    return False
+
+
+# Questions of modules that compute x * 2 or x + 1.
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "type": lambda x: type(x.shape[0]) is int,
+    "type_of_rows": lambda x: type(x.shape[2]) is int and x.shape[2] > 7,
+    "type_equals": lambda x: type(x.shape[2]) == int and x.shape[2] % 2,  # noqa: E721
+    "type_name": lambda x: type(x.shape[0]).__name__ == "int",
+    "type_of_float": lambda x: type(x.shape[2] / 2) is float and x.shape[2] > 7,
+    "type_of_truth": lambda x: type(x.shape[2] > 3) is bool,
+    "type_of_tensor": lambda x: type(x) is torch.Tensor and x.shape[2] > 7,
+    "class": lambda x: x.shape[0].__class__ is int,
+    "isinstance": lambda x: isinstance(x.shape[0], int),
+    "isinstance_of_rows": lambda x: isinstance(x.shape[2], (str, int)) and x.shape[2] > 7,
+    "integral": lambda x: isinstance(x.shape[2], numbers.Integral) and x.shape[2] > 7,
+    "isinstance_of_int": lambda x: isinstance(int(x.shape[0]), int) and x.shape[0] > 2,
+    "match": _match,
+    "identity": IS_SIX,
+    "exporting": lambda x: torch.compiler.is_exporting() and x.shape[2] > 7,
+    "compiling": lambda x: torch.compiler.is_compiling(),
+    "dynamo": lambda x: torch._dynamo.is_compiling(),
+    "gradients": lambda x: torch.is_grad_enabled(),
+    "order": lambda x: x.is_contiguous(memory_format=torch.channels_last),
+    "order_of_turned": lambda x: x.permute(0, 2, 3, 1).is_contiguous(),
+    "order_of_rows": lambda x: x.transpose(2, 3).is_contiguous(),
+    "order_of_part": lambda x: x[:, :, :1].is_contiguous(),
+    "order_of_pixel": lambda x: x.mean((2, 3), keepdim=True).is_contiguous(memory_format=torch.channels_last),
+}
+
+
+def _viewed(x: Any) -> Any:
+    try:
+        return x.view(x.shape[0], 3, 3, -1, x.shape[3]).sum(2)
+    except RuntimeError:
+        return x * 3
+
+
+def _with_rows(x: Any) -> Any:
+    try:
+        return x + torch.ones(1, 1, 6, 1)
+    except Exception:
+        return x * 3
+
+
+def _suppressed(x: Any) -> Any:
+    with contextlib.suppress(RuntimeError):
+        x = x.view(2, -1, 6, 5).view(x.shape) * 2
+    return x
+
+
+def _narrowed(x: Any) -> Any:
+    try:
+        return x.narrow(2, 0, 7)
+    except:  # noqa: E722
+        return x
+
+
+def _finally(x: Any) -> Any:
+    try:
+        x = x.view(x.shape) * 2
+    finally:
+        x = x + 1
+    return x
+
+
+HANDLED = {"viewed": _viewed, "rows": _with_rows, "suppressed": _suppressed, "narrowed": _narrowed, "finally": _finally}
+_MADE: dict[Any, torch.Tensor] = {}
+
+
+@functools.lru_cache
+def _positions(height: int, width: int) -> torch.Tensor:
+    return torch.arange(height * width).reshape(height, width).float()
+
+
+def _kept(x: Any) -> Any:
+    size = tuple(x.shape[2:])
+    if size not in _MADE:
+        _MADE[size] = torch.arange(size[1]).float() + size[0]
+    return x + _MADE[size]
+
+
+# Others, also of operators that clamp or broadcast without an error.
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "kept": _kept,
+    "cached": lambda x: x + _positions(*x.shape[2:]),
+    "cached_of_ints": lambda x: x + _positions(*map(int, x.shape[2:])),
+    "range": lambda x: x * 2 if x.shape[0] in range(2, 5) else x,
+    "gcd": lambda x: x * int(np.gcd(int(x.shape[0]), 4)),
+    "sorted": lambda x: x * sorted(x.shape)[-1],
+    "sum": lambda x: x * 2 if sum(x.shape) > 18 else x,
+    "bits": lambda x: x * 2 if x.shape[0] & 1 else x,
+    "bits_of_rows": lambda x: x * 2 if x.shape[2] & 2 else x,
+    "long_slice": lambda x: x[:, :, :8] * 2,
+    "last_rows": lambda x: x[:, :, -4:] * 2,
+    "rows_of_constant": lambda x: x + torch.arange(6.0).view(1, 1, 6, 1),
+    "expanded": lambda x: x.mean(2, keepdim=True).expand(-1, -1, 7, -1),
+    "ceil": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+    "roll": lambda x: x.roll(2, 2),
+    "truth": lambda x: x ** (1 + (x.shape[0] > 2)),
+    "while": lambda x: functools.reduce(lambda y, i: y * 2 + i, range(x.shape[2] // 4), x),
+    "squeezed_order": lambda x: (x.mean((2, 3), keepdim=True).squeeze() * 2).softmax(-1),
+}
+SHAPES = [
+    *((n, 3, 6, 5) for n in (1, 2, 3, 4, 6)),
+    *(
+        (1, 3, 9, 5),
+        (2, 3, 7, 8),
+        (6, 3, 9, 10),
+        (2, 3, 12, 12),
+        (2, 3, 1, 1),
+        (1, 3, 1, 1),
+        (1, 3, 1, 5),
+        (2, 3, 6, 1),
+    ),
+]
+
+
+def _agree(module: nn.Module, batch: int, *, refuses: bool = False) -> mpscnn.Network:
+    """Compare the network with the module at all shapes; `refuses`: it may take less than the module."""
+    module.eval()
+    net = mpscnn.load(module, input_shapes=(batch, 3, 6, 5))
+    for shape in SHAPES:
+        x = torch.rand(shape)
+        try:
+            with torch.no_grad():
+                expected = module(x).numpy()
+        except (RuntimeError, IndexError):
+            expected = None
+        try:
+            found = net(x)
+        except ValueError:
+            assert refuses or expected is None, shape
+            assert shape != (batch, 3, 6, 5)
+        else:
+            assert expected is not None, shape
+            np.testing.assert_allclose(
+                found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-5, err_msg=str(shape)
+            )
+    return net
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", ASKED)
+def test_questions(name: str, batch: int) -> None:
+    asked = ASKED[name]
+    _agree(Function(lambda x: x * 2 if asked(x) else x + 1), batch)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", HANDLED)
+def test_errors_that_are_handled(name: str, batch: int) -> None:
+    _agree(Function(HANDLED[name]), batch, refuses=name == "suppressed")
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(name: str, batch: int) -> None:
+    _agree(Function(OTHERS[name]), batch)
+    assert all(type(value) is torch.Tensor for value in _MADE.values())
+
+
+def test_a_number_of_axes_without_that_of_the_batch() -> None:
+    def ends(x: Any) -> Any:
+        y = x.mean((2, 3)).squeeze()
+        return y * 2 if y.ndim == 1 else y + 1
+
+    for function in (ends, lambda x: x.squeeze().sum(1), lambda x: x.squeeze().flatten(1) + 1):
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match="the batch of one image among them"):
+            mpscnn.load(Function(function), input_shapes=(1, 3, 6, 5))
+        _agree(Function(function), 4, refuses=True)
+
+
+def test_a_trace_that_is_not_the_module() -> None:
+    module = Function(lambda x: x * 2 if x.__class__ is torch.Tensor else x + 1)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="it computes something else than the module"):
+        mpscnn.load(module, input_shapes=(1, 3, 6, 5))
+    other = Function(lambda x: x * 2 if x.__class__ is torch.Tensor else x + x)  # the same numbers
+    _agree(other, 1)
+
+
+def test_code_that_can_be_traced_only_if_it_is_told() -> None:
+    def scaled(x: Any) -> Any:
+        return x * 2 if torch.compiler.is_exporting() else x * float((x * 0 + 2).max())
+
+    _agree(Function(scaled), 1)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="it computes something else than the module"):
+        mpscnn.load(
+            Function(lambda x: x * 3 if torch.compiler.is_exporting() else x * float((x * 0 + 2).max())),
+            input_shapes=(1, 3, 6, 5),
+        )
+
+
+def test_functions_of_pytorch_and_files_are_restored() -> None:
+    functions = (torch.compiler.is_exporting, torch.compiler.is_compiling)
+    before, scope = [function.__code__ for function in functions], dict(globals())
+    torch_module.read(Function(lambda x: x * 2 if ASKED["type"](x) else x), input_shapes=(1, 3, 6, 5))
+    assert [function.__code__ for function in functions] == before
+    assert globals().keys() == scope.keys()
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_what_a_module_computes_is_compared() -> None:
+    """Each difference in operators, arguments, constants, order of changes, or views."""
+    constant = torch.rand(3, 1, 1)
+
+    class Made(nn.Module):
+        def __init__(self, function: Callable[..., Any]) -> None:
+            super().__init__()
+            self.function, self.conv = function, nn.Conv2d(3, 3, 1)
+            self.register_buffer("constant", constant)
+
+        def forward(self, x: Any) -> Any:
+            return self.function(self, x)
+
+    def changed(place: int) -> Callable[..., Any]:
+        def function(self: Any, x: Any) -> Any:
+            y = x * 1
+            y[:, :, place].add_(1)
+            return y + self.constant
+
+        return function
+
+    functions: list[Callable[..., Any]] = [
+        lambda self, x: self.conv(x) + self.constant,
+        lambda self, x: self.conv(x) - self.constant,
+        lambda self, x: self.conv(x) + self.constant * 1.5,
+        lambda self, x: self.conv(x) + torch.tensor([[[0.5]]]),
+        lambda self, x: self.conv(x) + torch.tensor([[[0.25]]]),
+        lambda self, x: (self.conv(x), x),
+        lambda self, x: self.conv(x).transpose(2, 3),
+        lambda self, x: self.conv(x).detach().clone() + self.constant,
+        changed(0),
+        changed(1),
+        lambda self, x: F.conv2d(x, self.conv.weight.transpose(0, 1)) + self.constant,
+    ]
+    modules = [Made(function).eval() for function in functions]
+    for module in modules[1:]:
+        module.conv.load_state_dict(modules[0].conv.state_dict())
+    given = ((torch.empty(2, 3, 6, 6),), {})
+    for place, module in enumerate(modules):
+        program = torch.export.export(module, given[0])
+        for other, one in enumerate(modules):
+            compared = torch_replay.Module(one, torch_module._in_eval_mode)
+            for is_meta in (True, False):
+                with contextlib.suppress(RuntimeError):  # a constant of the CPU
+                    found, wanted = compared._of_program(program, given, is_meta), compared._of_module(given, is_meta)
+                    assert (found == wanted) == (place == other and one is module), (place, other, is_meta)
+            assert compared.agrees(program, given) == (place == other or {place, other} == {0, 7}), (place, other)
+
+
+def test_orders_of_extents() -> None:
+    """The conditions of `is_contiguous` against all small extents."""
+    for function in (
+        lambda x: x.is_contiguous(),
+        lambda x: x.is_contiguous(memory_format=torch.channels_last),
+        lambda x: x.transpose(1, 2).is_contiguous(),
+        lambda x: x.permute(0, 3, 1, 2).is_contiguous(memory_format=torch.channels_last),
+        lambda x: x[:, :, 1:].is_contiguous(),
+    ):
+        module = Function(lambda x, function=function: x * 2 if function(x) else x + 1)
+        for height, width in ((4, 5), (1, 4), (4, 1)):
+            graph = torch_module.read(module, input_shapes=(2, 2, height, width), free_size=True)
+            (spec,) = graph.inputs.values()
+            for other in ((1, 1), (1, 3), (3, 1), (4, 4)):
+                x = torch.zeros(2, 2, *other)
+                takes = (spec.height or other[0], spec.width or other[1]) == other
+                if takes and mpscnn._sizes.holds(spec.sizes, *other, 2):
+                    at_import = function(torch.zeros(2, 2, height, width))
+                    assert function(x) == at_import, (height, width, other)
+
+
+def test_parts_of_code_that_handle_errors() -> None:
+    def nothing(x: Any) -> Any:
+        with torch.no_grad():
+            x = x.view(3)
+        try:
+            return x.view(3)
+        finally:
+            x = 1
+
+    def several(x: Any) -> Any:
+        x.view(3)
+        try:
+            x.view(4)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError from error
+        return x
+
+    assert torch_questions._handled(nothing.__code__) == ()
+    assert len(torch_questions._handled(several.__code__)) == 1
+    assert len(torch_questions._handled(_narrowed.__code__)) == 1
+    assert len(torch_questions._handled(_suppressed.__code__)) == 1
