@@ -703,3 +703,59 @@ def test_functions_of_a_model():
         ir_version=8,
     )
     check(proto, {"x": (2, 3, 4, 4)})
+
+
+STACKED = {
+    "sum": lambda x: torch.stack([x, functional.relu(x), x * 2]).sum(0),
+    "sum_of_stack_of_one": lambda x: torch.stack([x]).sum(0) + x,
+    "mean": lambda x: torch.stack([x, x * 2]).mean(0),
+    "max": lambda x: torch.stack([x, 1 - x]).amax(0),
+    "min": lambda x: torch.stack([x, 1 - x]).amin(dim=0),
+}
+
+
+@pytest.mark.parametrize("opset", [11, 17, 18])
+@pytest.mark.parametrize("name", STACKED)
+def test_reductions_of_stacks(name, opset):
+    """Their axis is in front of that of the batch: the pyramids of segmentation-models-pytorch."""
+
+    class Stacked(nn.Module):
+        def forward(self, x):
+            return STACKED[name](x)
+
+    proto = exported(Stacked, (3, 4, 5), opset, dynamo=False, free=True)
+    net = mpscnn.load(proto, input_shapes={proto.graph.input[0].name: (2, 3, 4, 5)})
+    for shape in ((2, 3, 4, 5), (1, 3, 4, 5), (1, 3, 6, 4))[
+        : 2 if name in ("max", "min") else 3
+    ]:  # extrema fix the size
+        x = array(*shape)
+        assert_same(net(x), STACKED[name](torch.from_numpy(x)).numpy())
+
+
+def test_other_reductions_of_stacks_are_refused():
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "first"], ["u"]),
+        helper.make_node("Concat", ["u", "u"], ["stack"], axis=1),
+        helper.make_node("ReduceSum", ["stack", "first"], ["y"], keepdims=0),
+    ]
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="in front of the batch"):
+        mpscnn.load(model(nodes, {"x": ("n", 3, 4, 5)}, ["y"], first=np.array([0])))
+
+
+def test_a_resize_of_channels_that_were_summed():
+    """The sum over an axis of a view has its channels elsewhere, as in FishNet."""
+
+    class Squeezed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 2, 3, padding=1)
+
+        def forward(self, x):
+            y = x.view(-1, 2, 2, 4, 6).sum(2)
+            return functional.interpolate(y + self.conv(x), scale_factor=2), functional.interpolate(y, (8, 9))
+
+    module = Squeezed().eval()
+    proto = exported(lambda: module, (4, 4, 6), 17, dynamo=False, free=False)
+    net, x = mpscnn.load(proto), array(2, 4, 4, 6)
+    for found, expected in zip(net(x), module(torch.from_numpy(x)), strict=True):
+        assert_same(found, expected.detach().numpy())

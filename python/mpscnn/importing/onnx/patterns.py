@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..ops.activation import SOFTPLUS_IS_LINEAR
@@ -21,6 +21,42 @@ FLOATS = frozenset({1, 10, 11, 16})  # float32, float16, float64, bfloat16, of T
 def _reader(node: NodeProto) -> str:
     is_whole = node.op_type == "Cast" and not any(a.name == "to" and a.i in FLOATS for a in node.attribute)
     return "" if is_whole else str(node.op_type)
+
+
+# Reductions of a stack of values, and the operators of these values.
+_OF_STACKS = {"ReduceMax": "Max", "ReduceMean": "Mean", "ReduceMin": "Min", "ReduceSum": "Sum"}
+
+
+def without_stacks(nodes: Iterable[NodeProto], integers: Callable[[str], list[int] | None]) -> list[NodeProto]:
+    """Return the nodes with sums, means and extrema of values in place of those over a stack of them.
+
+    Exporters write `torch.stack(values).sum(0)`, whose stack has an axis in front of that of the batch.
+    """
+    from onnx import helper
+
+    found = list(nodes)
+    makers = {name: node for node in found for name in node.output}
+
+    def axes_of(node: NodeProto) -> list[int] | None:
+        given = [list(a.ints) for a in node.attribute if a.name == "axes"]
+        return given[0] if given else integers(node.input[1]) if len(node.input) > 1 else None
+
+    def unstacked(name: str) -> str:
+        node = makers.get(name)
+        is_one = node is not None and node.op_type == "Unsqueeze" and not node.domain and axes_of(node) == [0]
+        return str(node.input[0]) if is_one and node is not None else ""
+
+    for place, node in enumerate(found):
+        keeps = next((a.i for a in node.attribute if a.name == "keepdims"), 1)
+        if node.op_type not in _OF_STACKS or node.domain or keeps or axes_of(node) != [0]:
+            continue
+        stack = makers.get(node.input[0])
+        if stack is None or stack.op_type != "Concat" or stack.domain or [a.i for a in stack.attribute] != [0]:
+            continue
+        values = [unstacked(name) for name in stack.input]
+        if all(values):
+            found[place] = helper.make_node(_OF_STACKS[node.op_type], values, [node.output[0]], node.name)
+    return found
 
 
 class Patterns:

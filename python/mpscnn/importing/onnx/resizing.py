@@ -210,6 +210,8 @@ def _resized(
             call.builder.fix_unless_constant(x, x.axes[axis])  # the given extent equals the source's only at this size
     if not changed:
         return x
+    if 1 not in changed and (x.flat is not None or any(x.axes[axis] == "C" for axis in changed)):
+        x = general.with_channels_second(call.builder, x)  # values of a view, or summed over one of its axes
     if x.flat is not None or any(x.axes[axis] == "C" for axis in changed):
         raise UnmappedError(f"a resize of a tensor with axes {x.axes} {x.shape}")
     smaller = any((scales[a] or (sizes[a] or 0) / x.shape[a - 1]) < 1 for a in changed)

@@ -21,7 +21,7 @@ from . import branches, dynamic, moved, quantization, static
 from .extent import settled
 from .layers import EXTENT_LIMIT
 from .node import Alone, Call, Moved, Value
-from .patterns import Patterns
+from .patterns import Patterns, without_stacks
 from .reading import BFLOAT16, DTYPES, Source, array_of, dtype_name
 from .table import OPERATORS
 
@@ -104,8 +104,9 @@ class Walk:
     def run(self) -> Graph:
         """Return the graph, or raise UnsupportedOperatorError with all nodes that have no kernel."""
         graph = self.source.graph
-        self._patterns = Patterns(graph.node, self._known_constant, self._known_integers)
-        needed = self._needed(graph.node, self.source.outputs)
+        nodes = without_stacks(graph.node, self._known_integers)
+        self._patterns = Patterns(nodes, self._known_constant, self._known_integers)
+        needed = self._needed(nodes, self.source.outputs)
         unknown = set(self.shapes) - {info.name for info in graph.input}
         if unknown:
             known = ", ".join(info.name for info in graph.input if info.name not in self._initializers)
@@ -117,7 +118,7 @@ class Walk:
         for info in graph.input:
             if info.name in needed and info.name not in self._initializers:
                 self._input(info)
-        self._nodes(graph.node, needed, "")
+        self._nodes(nodes, needed, "")
         for name in self.source.outputs:
             self._output(name)
         if self.refused:
