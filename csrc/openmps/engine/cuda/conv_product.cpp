@@ -20,6 +20,7 @@ namespace {
 
 using product::ProductArgs, product::product_of, product::taps::WindowArgs, product::stem::StemArgs;
 using product::few_inputs::FewInputsArgs, product::few_outputs::FewOutputsArgs;
+using product::stem::StemTileArgs;
 
 constexpr i64 kMaxIndex = 0x7fffffff;  // rows and tiles have 32 bits
 
@@ -58,6 +59,9 @@ constexpr Variant<StemArgs> kStems[] = {
     {"cuda_conv_stem/3x3", product::stem::conv_stem_3x3, 16, 1},
     {"cuda_conv_stem/7x7", product::stem::conv_stem_7x7, 32, 2},
 };
+constexpr Variant<StemTileArgs> kStemTiles[] = {
+    {"cuda_conv_stem/tile_7x7", product::stem::conv_stem_tile_7x7, product::stem::kTile, 2},
+};
 
 constexpr Variant<FewInputsArgs> kFewInputs[] = {
     {"cuda_conv_few_inputs/32", product::few_inputs::conv_few_inputs_32, product::few_inputs::kTileW, 1},
@@ -72,7 +76,7 @@ const bool kAreRegistered = [] {
   const auto add = [](const auto& list) {
     for (const auto& variant : list) implementation_names().emplace_back(variant.name);
   };
-  add(kProducts), add(kWindows), add(kStems), add(kFewInputs), add(kFewOutputs);
+  add(kProducts), add(kWindows), add(kStems), add(kStemTiles), add(kFewInputs), add(kFewOutputs);
   return true;
 }();
 
@@ -289,6 +293,22 @@ const char* prepare(const Call<ConvProblem>& call, Prepared<StemArgs>& to) {
   return nullptr;
 }
 
+const char* prepare(const Call<ConvProblem>& call, Prepared<StemTileArgs>& to) {
+  const auto& [p, work] = call;
+  using namespace product::stem;
+  Prepared<StemArgs> stem;
+  if (const char* const reason = prepare(call, stem)) return reason;
+  if (p.weights->kernel_h != kTileKernel || p.window.stride_h != kTileStride || p.window.stride_w != kTileStride)
+    return "not 7 x 7 with strides of 2";
+  to.args = {.product = stem.args.product,
+             .start_h = stem.args.start_h,
+             .start_w = stem.args.start_w,
+             .tiles_h = divided_up(p.dst.h, kTile),
+             .tiles_w = divided_up(p.dst.w, kTile)};
+  to.row_terms = stem.row_terms, to.order = stem.order;
+  return nullptr;
+}
+
 /// Return why kernels without strides and dilation do not take a problem.
 const char* why_not_adjacent(const Window& w) {
   return w.stride_h == 1 && w.stride_w == 1 && w.dilation_h == 1 && w.dilation_w == 1 ? nullptr : "stride or dilation";
@@ -394,6 +414,9 @@ std::span<const Variant<StemArgs>> variants_for(const ConvProblem& p, const Prep
   return std::span(kStems).subspan(p.weights->kernel_h == 3 ? 0 : 1, 1);
 }
 
+std::span<const Variant<StemTileArgs>> variants_for(const ConvProblem&, const Prepared<StemTileArgs>&) {
+  return kStemTiles;
+}
 std::span<const Variant<FewInputsArgs>> variants_for(const ConvProblem&, const Prepared<FewInputsArgs>&) {
   return kFewInputs;
 }
@@ -449,7 +472,9 @@ void add_own(const Call<P>& call, std::vector<OwnKernel>& to) {
 
 const char* run_conv_product(const Call<ConvProblem>& call) { return run<ProductArgs>(call); }
 const char* run_conv_windows(const Call<ConvProblem>& call) { return run<WindowArgs>(call); }
-const char* run_conv_stem(const Call<ConvProblem>& call) { return run<StemArgs>(call); }
+const char* run_conv_stem(const Call<ConvProblem>& call) {
+  return run<StemTileArgs>(call) ? run<StemArgs>(call) : nullptr;
+}
 const char* run_conv_few_inputs(const Call<ConvProblem>& call) { return run<FewInputsArgs>(call); }
 const char* run_conv_few_outputs(const Call<ConvProblem>& call) { return run<FewOutputsArgs>(call); }
 
@@ -464,7 +489,7 @@ std::vector<OwnKernel> own_kernels(const Call<ConvProblem>& call) {
   std::vector<OwnKernel> kernels;
   const ConvWeights& weights = *call.problem.weights;
   if (call.problem.src.c <= product::few_inputs::kMaxChannels)
-    add_own<StemArgs>(call, kernels), add_own<FewInputsArgs>(call, kernels);
+    add_own<StemArgs>(call, kernels), add_own<StemTileArgs>(call, kernels), add_own<FewInputsArgs>(call, kernels);
   else if (weights.kernel_h == 1 && weights.kernel_w == 1)
     add_own<ProductArgs>(call, kernels);
   else
