@@ -80,6 +80,28 @@ def test_rows(family: str, tmp_path: Path) -> None:
 
 
 @needs_programs
+@pytest.mark.skipif(bool(REASON) or torch.cuda.get_device_capability() != (9, 0), reason="not compute capability 9.0")
+def test_weights_of_3x3_use_wgmma(tmp_path: Path) -> None:
+    """Without strides and with strides of 2, except for few pixels, and small images with strides."""
+    assert FOLDER is not None
+    rows = [row for row in engine_convolution.weights_3x3() if not row.name.endswith((" 0", " 3", " 10"))]
+    assert len(rows) == len(engine_convolution.WEIGHTS_3X3) - 3
+    row_file.write(tmp_path / "rows", rows)
+    done = subprocess.run(
+        [TESTS.parent / FOLDER / "cpp_engine_rows", tmp_path / "rows", "--part"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | ON_GPU | {"MPSCNN_TRACE": "dispatch"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    taken = re.findall(r"^mpscnn dispatch: convolve_gradient, weights: (\w+)$", done.stderr, re.MULTILINE)
+    # Each row is computed a second time, with pixels that are not aligned.
+    assert taken.count("cuda_conv_weights_3x3_wgmma") == len(rows)
+
+
+@needs_programs
 @pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="compute-sanitizer is not installed")
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
 @pytest.mark.parametrize("family", FAMILIES)

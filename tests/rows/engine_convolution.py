@@ -1153,24 +1153,30 @@ def few_weights() -> Iterator[Row]:
             yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
 
 
-# n, height, width, channels, outputs, with a bias
+# n, height, width, channels, outputs, with a bias, stride
 WEIGHTS_3X3 = [
-    (3, 7, 7, 64, 64, False),
-    (2, 9, 14, 72, 40, True),  # tiles of 64 channels that are not full
-    (1, 4, 78, 32, 136, False),  # the widest images
-    (9, 1, 1, 128, 32, False),
-    (2, 21, 26, 32, 32, True),
-    (5, 2, 33, 40, 64, False),
+    (3, 7, 7, 64, 64, False, 1),
+    (2, 9, 14, 72, 40, True, 1),  # tiles of 64 channels that are not full
+    (1, 4, 78, 32, 136, False, 1),  # the widest images
+    (9, 1, 1, 128, 32, False, 1),
+    (2, 21, 26, 32, 32, True, 1),
+    (5, 2, 33, 40, 64, False, 1),
+    (2, 28, 28, 64, 64, False, 2),
+    (3, 21, 19, 72, 40, True, 2),
+    (1, 16, 124, 32, 136, False, 2),  # the widest images
+    (2, 22, 27, 40, 32, True, 2),
+    (9, 13, 14, 32, 32, False, 2),  # small images
 ]
 
 
 def weights_3x3() -> Iterator[Row]:
     """Yield rows of gradients of weights of 3 x 3 convolutions with many channels, float16."""
-    for index, (n, h, w, c, outputs, has_bias) in enumerate(WEIGHTS_3X3):
+    for index, (n, h, w, c, outputs, has_bias, stride) in enumerate(WEIGHTS_3X3):
         rng = np.random.default_rng(370000 + index)
         weights = random_weights(rng, outputs, (3, 3), c, 1, has_bias)
-        src, diff_dst = (image(rng, (n, h, w, k), formats="float16") for k in (c, outputs))
-        window = Window((3, 3), start=(-1, -1))
+        size = ((h + stride - 1) // stride, (w + stride - 1) // stride)
+        src, diff_dst = image(rng, (n, h, w, c), formats="float16"), image(rng, (n, *size, outputs), formats="float16")
+        window = Window((3, 3), (stride, stride), start=(-1, -1))
         name, accumulates = f"weights 3 x 3 {index}", index % 2 == 1
         yield gradient_row(rng, name, False, src, weights, window, diff_dst, wants=2, accumulates=accumulates)
 
