@@ -15,8 +15,8 @@ using convolution::Axis, convolution::Filters;
 constexpr i64 kThreadsPerProcessor = 1024;  // that keep a multiprocessor busy
 constexpr i64 kPartialFloats = 16 << 20;    // max partial sums of gradients by weights
 constexpr i64 kBlockTerms = 512;            // min products of a result for which a block pays
-constexpr i64 kFewSplits = 64;              // max partial sums that one thread adds,
-constexpr i64 kManySums = 1 << 14;          // if there are not that many sums
+constexpr i64 kFewSplits = 12;              // max partial sums that one thread adds
+constexpr i64 kManySums = 1 << 11;          // from which on one block adds those of 32 sums
 
 Axis axis_h(const Window& w, i64 extent, bool transposed = false) {
   return {.start = w.start_h,
@@ -133,9 +133,12 @@ i64 lanes_of_bias(const View& diff_dst) { return why_no_vectors({&diff_dst}) ? 1
 
 /// sums = the sums of their partial sums.
 void add_up(Work& work, const convolution::SumArgs& args) {
-  work.launch(
-      args.splits > kFewSplits && args.count < kManySums ? convolution::conv_add_many : convolution::conv_add_few, args,
-      args.count);
+  if (args.splits <= kFewSplits)
+    work.launch(convolution::conv_add_few, args, args.count);
+  else if (args.count < kManySums)
+    work.launch(convolution::conv_add_many, args, args.count);
+  else
+    work.launch(convolution::conv_add_by_warps, args, (args.count + 31) / 32);
 }
 
 }  // namespace

@@ -57,15 +57,20 @@ MPSCNN_HOST_DEVICE void load(const StemWeightsArgs& args, int line, int first, i
   const View &e = args.diff_dst, &src = args.src;
   const int image = line / static_cast<int>(e.h), y = line - image * static_cast<int>(e.h);
   const int columns = static_cast<int>(e.w), vectors = static_cast<int>(src.w) * kInputs / 8;
+  const unsigned char* const gradients = e.data.get() + 2 * e.offset(image, y, 0, 0);
   each_thread([&](int thread) {
     for (int i = thread; i < kMaxColumns * kEighths; i += kThreads) {
       const int x = i / kEighths, eighth = i % kEighths;
       const bool is_inside = x < columns && eighth * 8 < static_cast<int>(e.c);
       copy_async(to.diff_dst[line & 1][x][place_of_eighth(x, eighth)],
-                 {e.data.get() + (is_inside ? 2 * e.offset(image, y, x, eighth * 8) : 0), is_inside});
+                 {gradients + (is_inside ? 2 * (x * e.w_stride + eighth * 8) : 0), is_inside});
     }
-    for (int i = thread; i < (kKernel - first) * vectors; i += kThreads) {
-      const int k = first + i / vectors, vector = i % vectors, row = y * kStride + args.start_h + k;
+    constexpr int kTogether = 2;  // rows
+    static_assert(kMaxWidth * kInputs / 8 <= kThreads / kTogether);
+    const int vector = thread % (kThreads / kTogether);
+    for (int k = first + thread / (kThreads / kTogether); k < kKernel; k += kTogether) {
+      if (vector >= vectors) continue;
+      const int row = y * kStride + args.start_h + k;
       const bool is_inside = row >= 0 && row < static_cast<int>(src.h);
       auto& pairs = to.src[(base + k) % kRows];
       copy_async(*reinterpret_cast<Halves8*>(&pairs[kFirst + vector * 4]),

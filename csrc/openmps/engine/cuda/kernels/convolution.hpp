@@ -2,6 +2,7 @@
 // Convolutions and their gradients: any window, any format, any strides. Adjacent threads compute adjacent channels.
 #pragma once
 
+#include "engine/cuda/kernels/clusters.hpp"
 #include "engine/cuda/kernels/device.hpp"
 #include "engine/cuda/kernels/vectors.hpp"
 
@@ -350,6 +351,41 @@ MPSCNN_VALUE_KERNEL(conv_add_few, SumArgs) {
     for (int j = 0; j < kAhead; ++j) sum += parts[j];
   }
   args.sums[index] = static_cast<float>(sum);
+}
+/// One block for 32 adjacent sums, of whose partial sums each warp adds a part.
+MPSCNN_BLOCK_KERNEL(conv_add_by_warps, SumArgs) {
+  constexpr int kSums = 32, kParts = kThreads / kSums, kAhead = 8;
+  struct Totals {
+    double of[kParts][kSums];
+  };
+  MPSCNN_SHARED(Totals, shared, 1);
+  auto& totals = shared.own(0).of;
+  const i64 first = index * kSums;
+  block.for_each(kThreads, [&](i64 i) {
+    const int part = static_cast<int>(i) / kSums, own = static_cast<int>(i) % kSums;
+    double total = 0;
+    if (first + own < args.count) {
+      const i64 place = args.place(first + own);
+      for (i64 split = part; split < args.splits; split += kAhead * kParts) {
+        float parts[kAhead];
+        MPSCNN_UNROLL
+        for (int j = 0; j < kAhead; ++j) {
+          const i64 at = split + j * kParts;
+          parts[j] = at < args.splits ? args.partials[at * args.count + place] : 0.0f;
+        }
+        MPSCNN_UNROLL
+        for (int j = 0; j < kAhead; ++j) total += parts[j];
+      }
+    }
+    totals[part][own] = total;
+  });
+  block.for_each(kSums, [&](i64 own) {
+    if (first + own >= args.count) return;
+    double sum = args.accumulates ? args.sums[first + own] : 0.0f;
+    MPSCNN_UNROLL
+    for (int part = 0; part < kParts; ++part) sum += totals[part][own];
+    args.sums[first + own] = static_cast<float>(sum);
+  });
 }
 MPSCNN_BLOCK_KERNEL(conv_add_many, SumArgs) {
   const i64 place = args.place(index);
