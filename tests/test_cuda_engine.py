@@ -57,6 +57,26 @@ def test_two_devices_in_one_process(cuda_host: mpscnn.Device) -> None:
     assert gpu.cached_bytes == 0
 
 
+def test_batches_are_copied_while_steps_are_encoded(cuda_host: mpscnn.Device) -> None:
+    """Each step reads its own batch, which is large enough for another thread."""
+    shape = (2, 3, 256, 256)
+    layers = [
+        ("pool", "AdaptiveAvgPool2d", {"output_size": 1}),
+        ("flat", "Flatten"),
+        ("fc", "Linear", {"in_features": 3, "out_features": 4}),
+    ]
+    batches = [(i + 1) * random(shape, seed=i) + i for i in range(4)]
+    assert batches[0].size > 1 << 18
+    losses = []
+    for device in (mpscnn.Device(), cuda_host):
+        optimizer = mpscnn.OptimizerStochasticGradientDescent(0.1, device=device)
+        trainer = mpscnn.Trainer(layers, input_shapes=shape, optimizer=optimizer, seed=1, device=device)
+        steps = [trainer.step(batch, np.array([1, 2])) for batch in batches]
+        losses.append([step.loss for step in steps])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    assert len(set(losses[0])) == len(batches)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

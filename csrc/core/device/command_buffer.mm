@@ -300,5 +300,6 @@ double CommandBuffer::gpu_start_time() const {
 double CommandBuffer::gpu_end_time() const { return [impl_->buffer.get() GPUEndTime]; }
 std::shared_ptr<Device> CommandBuffer::device() const { return impl_->device; }
 const SideQueue *CommandBuffer::side_queue() const { return impl_->side_queue.get(); }
+bool CommandBuffer::is_in_parts() const { return impl_->is_in_parts; }
 
 }  // namespace mpscnn

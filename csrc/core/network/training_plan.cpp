@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <future>
 #include <mutex>
+#include <system_error>
+#include <utility>
 
 #include <mpscnn/error.hpp>
 #include <mpscnn/pool_scope.hpp>
@@ -207,6 +210,54 @@ std::vector<std::int64_t> TrainingPlan::chunks(std::int64_t images) const {
   return sizes;
 }
 
+namespace {
+
+/// The images of a batch. A device with memory of its own gets the values while the step is encoded, which takes as
+/// long: another thread writes them until wait().
+class InputImages {
+ public:
+  InputImages(std::shared_ptr<Device> device, ImageLayout layout, bool may_be_late)
+      : device_(std::move(device)), layout_(layout), may_be_late_(may_be_late && !device_->shares_images()) {}
+
+  std::shared_ptr<Image> add(const ArrayView& array) {
+    constexpr std::int64_t kFew = 1 << 18;  // values: a thread would take longer
+    if (!may_be_late_ || array.size() < kFew || !array.space.is_host())
+      return Image::from_array(device_, array, layout_);
+    const auto& extents = array.shape;
+    const bool is_planar = layout_ == ImageLayout::NCHW;
+    const ImageShape shape{extents[0], extents[is_planar ? 2 : 1], extents[is_planar ? 3 : 2],
+                           extents[is_planar ? 1 : 3]};
+    late_.emplace_back(Image::make(device_, shape, array.dtype), array);
+    return late_.back().first;
+  }
+  /// Start to write the images that have been added.
+  void start() {
+    if (late_.empty()) return;
+    try {
+      written_ = std::async(std::launch::async, [this] { write(); });
+    } catch (const std::system_error&) {  // no thread
+      write();
+    }
+  }
+  void wait() {
+    if (written_.valid()) written_.get();
+  }
+
+ private:
+  void write() const {
+    const PoolScope pool;
+    for (const auto& [image, array] : late_) image->write(array, layout_);
+  }
+
+  const std::shared_ptr<Device> device_;
+  const ImageLayout layout_;
+  const bool may_be_late_;
+  std::vector<std::pair<std::shared_ptr<Image>, ArrayView>> late_;
+  std::future<void> written_;  ///< ends before the images
+};
+
+}  // namespace
+
 std::shared_ptr<TrainingStep> TrainingPlan::commit(const std::string& label, const ArrayView& x, ImageLayout layout,
                                                    std::vector<std::shared_ptr<LossLabels>> labels,
                                                    const LossKernel& loss, const Optimizer& optimizer) {
@@ -227,17 +278,21 @@ std::shared_ptr<TrainingStep> TrainingPlan::commit(const std::string& label, con
     Batch batch{*step->buffer_, step->slot_, step->labels_, loss, optimizer, {}, {}};
     batch.values.resize(reads_.size());
     batch.states.resize(states_);
+    // Before the work is committed, its input may still be written.
+    InputImages input(device_, layout, !step->buffer_->is_in_parts());
     auto chunk = x;
     for (const auto size : sizes) {
       chunk.shape[0] = size;
-      batch.values[kInput].push_back(Image::from_array(device_, chunk, layout));
+      batch.values[kInput].push_back(input.add(chunk));
       chunk.data = static_cast<std::byte*>(chunk.data) + size * x.strides[0];
       step->outputs_.push_back(Image::make(device_, {size, output_[0], output_[1], output_[2]}, dtype_));
     }
     batch.values[kOutput] = step->outputs_;
+    input.start();
     for (const auto& item : items_) std::visit([&](const auto& one) { run(one, batch); }, item);
     for (const auto& item : items_)
       if (const auto* update = std::get_if<Update>(&item)) reload(*update, batch);
+    input.wait();
   }
   for (const auto& [running, states] : tracked_) (*states)[step->slot_]->encode_download(*step->buffer_);
   step->buffer_->commit();

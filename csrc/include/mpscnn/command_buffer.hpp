@@ -46,6 +46,8 @@ class CommandBuffer {
   std::shared_ptr<Device> device() const;
   /// Null: the device's own queue.
   const SideQueue* side_queue() const;
+  /// Whether long work may be submitted before commit().
+  bool is_in_parts() const;
   Impl& impl() const { return *impl_; }
 
  private:
