@@ -106,9 +106,13 @@ def test_weights_of_3x3_use_wgmma(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sanitizer(family: str, tool: str, tmp_path: Path) -> None:
-    """Our own kernels: those of the libraries read memory that they do not use."""
+    """Our own kernels. The dynamic linker may find cuDNN, whose convertTensor_kernel reads words that nothing wrote
+    [initcheck, cuDNN 9.14].
+    """
     program = rows_program(family, tmp_path / "rows", count=40)
-    run(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *program], MPSCNN_CUDA_PATH=str(tmp_path))
+    others = ["--kernel-name-exclude", "kernel_substring=cudnn"] if tool == "initcheck" else []
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", *others, *program]
+    run(command, MPSCNN_CUDA_PATH=str(tmp_path))
 
 
 # ---------------------------------------------------------------------------------------------------------- networks
