@@ -33,7 +33,7 @@ _LIBRARIES = (*(str(Path(str(library.__file__)).parent) for library in (torch, s
 
 
 def files(module: torch.nn.Module) -> list[dict[str, Any]]:
-    """Return the globals of the files that are loaded of the packages that the module's parts and functions are from."""
+    """Return the globals of all loaded files of the packages that the module's parts and functions are from."""
     packages = {type(part).__module__.partition(".")[0] for part in module.modules()} - {"torch"}
     loaded = [file for name, file in list(sys.modules.items()) if name.partition(".")[0] in packages]
     paths = [(file, getattr(file, "__file__", None)) for file in loaded]
