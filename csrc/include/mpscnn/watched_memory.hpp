@@ -23,7 +23,7 @@ MemoryRange memory_of(const ArrayView& array);
 /// to the previously installed SIGBUS handler.
 class WatchedMemory {
  public:
-  /// What the addresses are known to be: a `mapping` is one of a file, read-only, over all of the memory.
+  /// Kind of the memory, if known; `mapping`: a read-only mapping of a file over all of it.
   enum class Kind : std::int32_t { unknown, mapping };
   explicit WatchedMemory(const MemoryRange& memory, Kind kind = Kind::unknown);
   ~WatchedMemory();

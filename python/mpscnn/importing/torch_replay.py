@@ -30,7 +30,7 @@ _MAXIMUM_COMPARED = 1 << 24
 
 
 class _UnknownError(Exception):
-    """What a value is computed from cannot be told."""
+    """The origin of a value is not known."""
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

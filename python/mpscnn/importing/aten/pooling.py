@@ -61,12 +61,12 @@ def _max_unpool2d(b: Builder, a: Arguments) -> Tensor:
     if x.shape != places.result.shape:
         raise UnmappedError(f"{x.shape}, indices of a pooling whose result is {places.result.shape}")
     wanted, pooled = a["output_size"], a.shape_of("self")[-2:]
-    least = places.windows.source_extents(tuple(getattr(extent, "expression", extent) for extent in pooled))
+    min_extents = places.windows.source_extents(tuple(getattr(extent, "expression", extent) for extent in pooled))
     is_like = all(map(same_extent, wanted, places.extents))
-    is_least = all(map(same_extent, wanted, least))
-    extents = (int(wanted[0]), int(wanted[1])) if is_like or is_least else a.pair("output_size")
+    is_min = all(map(same_extent, wanted, min_extents))
+    extents = (int(wanted[0]), int(wanted[1])) if is_like or is_min else a.pair("output_size")
     return unpooling.max_unpool2d(
-        b, x, places.source, places.windows, extents, is_free=is_like or is_least, is_least=not is_like
+        b, x, places.source, places.windows, extents, is_free=is_like or is_min, is_min=not is_like
     )
 
 

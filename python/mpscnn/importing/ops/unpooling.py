@@ -67,7 +67,7 @@ class Windows:
     dilation: Pair
 
     def source_extents(self, pooled: Pair) -> Pair:
-        """Return the least extents of a source that has windows for these extents, and no others."""
+        """Return the min extents of a source that has exactly these windows."""
         return tuple(  # type: ignore[return-value]
             (n - 1) * s + k - 2 * p for n, k, s, p in zip(pooled, self.kernel, self.stride, self.padding, strict=True)
         )
@@ -85,13 +85,13 @@ class Windows:
 
 @dataclass(frozen=True)
 class Unpooled:
-    """Rule for the result: an image with the extents of the pooling's source, or the least for its windows."""
+    """Rule for the result: an image with the extents of the pooling's source, or the min ones for its windows."""
 
     windows: Windows
-    is_least: bool
+    is_min: bool
 
     def __call__(self, shape: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:  # noqa: D102
-        height, width = self.windows.source_extents(shape[1:3]) if self.is_least else source[1:3]  # type: ignore[arg-type]
+        height, width = self.windows.source_extents(shape[1:3]) if self.is_min else source[1:3]  # type: ignore[arg-type]
         if self.windows.last_place(shape[1:3], source[1:3]) >= height * width:  # type: ignore[arg-type]
             raise ValueError(
                 f"places of maxima in {source[1]} x {source[2]} pixels may be beyond the {height} x {width} of the"
@@ -101,11 +101,11 @@ class Unpooled:
 
 
 def max_unpool2d(
-    builder: Builder, values: Tensor, source: Tensor, windows: Windows, extents: Pair, *, is_free: bool, is_least: bool
+    builder: Builder, values: Tensor, source: Tensor, windows: Windows, extents: Pair, *, is_free: bool, is_min: bool
 ) -> Tensor:
     """Same as torch.nn.functional.max_unpool2d, for the places of the maxima of `source`.
 
-    `extents` are those of the result. `is_least`, `is_free`: see `Unpooled`; whether the rule is valid for all sizes.
+    `extents` are those of the result. `is_min`, `is_free`: see `Unpooled`; whether the rule is valid for all sizes.
     """
     pooled = (values.height, values.width)
     if values.axes != "NCHW" or values.flat is not None or values.channels != source.channels:
@@ -118,7 +118,7 @@ def max_unpool2d(
         builder.note_fixed()
         builder.fix_unless_constant(values)
         builder.fix_unless_constant(source)
-    rule = Unpooled(windows, is_least) if is_free else general.Shaped(image)
+    rule = Unpooled(windows, is_min) if is_free else general.Shaped(image)
     numbers = (*windows.kernel, *windows.stride, *windows.padding, *windows.dilation)
     return builder.add(
         general.function("unpooled", SOURCE),
