@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps on a GPU against torch.compile: ``python -m bench gpu_training [--case fp16] [--device cuda:0]``.
+"""Training steps on a GPU against torch.compile: ``python -m bench gpu_training [--case tf32] [--device cuda:0]``.
 
 A step is forward, softmax cross entropy, backward and stochastic gradient descent with momentum. Ours reads images from
 the host's memory; PyTorch's images are on the GPU. Both start from the same parameters, and the losses of the first
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import statistics
-import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,6 @@ import numpy as np
 
 import mpscnn
 from mpscnn.benchmarking import NETWORK_ROUND_SECONDS, rounds
-from mpscnn.layers import aligned
 
 from .networks import _module
 
@@ -141,25 +140,25 @@ def run(seconds: float = 1.0, case: str = "", device: str = "cuda:0", *, quiet: 
 
     gpu = mpscnn.Device(device)
     results = []
+    if not quiet:
+        print(f"{gpu.name}, {time.strftime('%Y-%m-%d')}")
+        print(
+            f"{'training step':<38} {'ours ms':>9} {'torch ms':>9} {'torch/ours':>10} {'ours GB':>8} {'torch GB':>8}"
+            f" {'difference':>10}",
+            flush=True,
+        )
     for one in CASES:
         if case not in one.name:
             continue
-        results.append(measure(one, gpu, seconds))
+        row = measure(one, gpu, seconds)
+        results.append(row)
         gpu.free_cached_bytes()
         torch.cuda.empty_cache()
-    if not quiet:
-        header = ("training step", "ours ms", "torch ms", "torch/ours", "ours GB", "torch GB", "difference")
-        lines = [
-            [
-                row["case"],
-                *(f"{value * 1e3:.2f}" for value in row["seconds"].values()),
-                f"{row['ratio']:.2f}",
-                *(f"{value / 1e9:.2f}" for value in row["bytes"].values()),
-                f"{row['difference']:.0e}",
-            ]
-            for row in results
-        ]
-        print(gpu.name)
-        print(aligned(header, lines, right=6))
-        sys.stdout.flush()
+        if not quiet:
+            times, memory = row["seconds"], row["bytes"]
+            print(
+                f"{one.name:<38} {times['ours'] * 1e3:>9.2f} {times['torch.compile'] * 1e3:>9.2f} {row['ratio']:>10.2f}"
+                f" {memory['ours'] / 1e9:>8.2f} {memory['torch.compile'] / 1e9:>8.2f} {row['difference']:>10.0e}",
+                flush=True,
+            )
     return results
