@@ -117,23 +117,25 @@ def cache(home: Path, *options: str) -> Any:
 
 @on_linux
 def test_cache(tmp_path: Path) -> None:
-    folder = tmp_path / "mpscnn" / "cuda"
-    empty = {"folder": str(folder), "files": 0, "bytes": 0, "removed_files": 0, "removed_bytes": 0}
+    folder, of_cpu = tmp_path / "mpscnn" / "cuda", tmp_path / "mpscnn" / "cpu"
+    empty = {"folders": [str(of_cpu), str(folder)], "files": 0, "bytes": 0, "removed_files": 0, "removed_bytes": 0}
     assert cache(tmp_path) == cache(tmp_path, "--clear") == empty
     assert not folder.exists()
     folder.mkdir(parents=True)
     for name, size in ((f"kernel-{HASH}", 5), (f"plan-{HASH}", 7), (f"plan-{HASH}.123", 1), ("notes", 100)):
         (folder / name).write_bytes(bytes(size))
-    assert cache(tmp_path) == empty | {"files": 3, "bytes": 13}
-    assert cache(tmp_path, "--clear") == empty | {"removed_files": 3, "removed_bytes": 13}
-    assert [path.name for path in folder.iterdir()] == ["notes"]
+    of_cpu.mkdir()
+    (of_cpu / f"choices-{HASH}").write_bytes(bytes(20))
+    assert cache(tmp_path) == empty | {"files": 4, "bytes": 33}
+    assert cache(tmp_path, "--clear") == empty | {"removed_files": 4, "removed_bytes": 33}
+    assert [path.name for path in (*folder.iterdir(), *of_cpu.iterdir())] == ["notes"]
 
 
 def test_cache_as_text(run) -> None:
     ran = run("cache")
     assert ran.status == 0
     assert "folder" in ran.out
-    assert str(cuda.cache_folder() or "none") in ran.out
+    assert str(cuda.cache_folder("cpu") or "none") in ran.out
     ran = run("cache", "--help")
     assert "--clear" in ran.out
     assert "--json" in ran.out
@@ -144,7 +146,7 @@ def test_a_folder_that_cannot_be_read_is_one_sentence(run, monkeypatch: pytest.M
         raise PermissionError(13, "Permission denied", str(folder))
 
     monkeypatch.setattr("mpscnn.cli.cache.cached_files", refuse)
-    monkeypatch.setattr("mpscnn.cli.cache.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("mpscnn.cli.cache.cache_folder", lambda engine: tmp_path)
     ran = run("cache")
     assert (ran.status, ran.out) == (1, "")
     assert "Permission denied" in ran.message

@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "engine/cuda/cuda_engine.hpp"
-#include "engine/cuda/disk_cache.hpp"
 #include "engine/cuda/driver.hpp"
 #include "engine/plan/execution.hpp"
+#include "engine/shared/disk_cache.hpp"
 #include "engine_test.hpp"
 
 namespace {
@@ -557,55 +557,55 @@ void overwrite(const fs::path& path, const std::string& contents) {
 std::vector<fs::path> files_of_cache() {
   std::vector<fs::path> files;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(cache_folder(), error)) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(cache_folder("cuda"), error)) files.push_back(entry.path());
   return files;
 }
 
 void files_are_read_back() {
   const std::string contents("some\0code\n", 10);
-  report(!read_cached("kernel", "key"), "a file that was not written");
-  write_cached("kernel", "key", contents);
-  write_cached("choice", "key", "other kind");
-  write_cached("kernel", "empty", "");
-  report(read_cached("kernel", "key") == contents, "other contents");
-  report(read_cached("choice", "key") == "other kind", "other contents of another kind");
-  report(read_cached("kernel", "empty") == "", "no contents");
-  report(!read_cached("kernel", "key "), "another key");
+  report(!read_cached("cuda", "kernel", "key"), "a file that was not written");
+  write_cached("cuda", "kernel", "key", contents);
+  write_cached("cuda", "choice", "key", "other kind");
+  write_cached("cuda", "kernel", "empty", "");
+  report(read_cached("cuda", "kernel", "key") == contents, "other contents");
+  report(read_cached("cuda", "choice", "key") == "other kind", "other contents of another kind");
+  report(read_cached("cuda", "kernel", "empty") == "", "no contents");
+  report(!read_cached("cuda", "kernel", "key "), "another key");
   report(files_of_cache().size() == 3, "%zu files for 3 keys", files_of_cache().size());
-  fs::remove_all(cache_folder());
+  fs::remove_all(cache_folder("cuda"));
 }
 
 void damaged_files_are_ignored() {
   const std::string contents = "0123456789\nabcdef";
-  write_cached("kernel", "key", contents);
+  write_cached("cuda", "kernel", "key", contents);
   const fs::path path = files_of_cache().front();
   const std::string whole = contents_of(path);
   report(whole.size() > contents.size(), "no header");
   for (std::size_t length = 0; length < whole.size(); ++length) {
     overwrite(path, whole.substr(0, length));
-    report(!read_cached("kernel", "key"), "a file of %zu of %zu bytes is read", length, whole.size());
+    report(!read_cached("cuda", "kernel", "key"), "a file of %zu of %zu bytes is read", length, whole.size());
   }
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string changed = whole;
     changed[i] = static_cast<char>(changed[i] ^ 1);
     overwrite(path, changed);
-    report(!read_cached("kernel", "key"), "a file with another byte %zu is read", i);
+    report(!read_cached("cuda", "kernel", "key"), "a file with another byte %zu is read", i);
   }
   overwrite(path, whole + "x");
-  report(!read_cached("kernel", "key"), "a file with one more byte is read");
-  write_cached("kernel", "key", contents);
-  report(read_cached("kernel", "key") == contents, "a damaged file is not replaced");
-  fs::remove_all(cache_folder());
+  report(!read_cached("cuda", "kernel", "key"), "a file with one more byte is read");
+  write_cached("cuda", "kernel", "key", contents);
+  report(read_cached("cuda", "kernel", "key") == contents, "a damaged file is not replaced");
+  fs::remove_all(cache_folder("cuda"));
 }
 
 void files_are_replaced_as_a_whole() {
-  write_cached("kernel", "key", "old");
-  const fs::path path = files_of_cache().front(), link = fs::path(cache_folder()).parent_path() / "link";
+  write_cached("cuda", "kernel", "key", "old");
+  const fs::path path = files_of_cache().front(), link = fs::path(cache_folder("cuda")).parent_path() / "link";
   const std::string old = contents_of(path);
   fs::create_hard_link(path, link);
-  write_cached("kernel", "key", "new contents");
+  write_cached("cuda", "kernel", "key", "new contents");
   report(contents_of(link) == old, "the old file is written to");
-  report(read_cached("kernel", "key") == "new contents", "the new file is not in its place");
+  report(read_cached("cuda", "kernel", "key") == "new contents", "the new file is not in its place");
   report(files_of_cache().size() == 1, "another file is left");
   fs::remove(link);
 
@@ -616,37 +616,38 @@ void files_are_replaced_as_a_whole() {
   const rlimit small{100, limit.rlim_max};
   for (const std::size_t size : {std::size_t{200}, 4 * MB}) {
     setrlimit(RLIMIT_FSIZE, &small);
-    write_cached("kernel", "key", std::string(size, 'x'));
+    write_cached("cuda", "kernel", "key", std::string(size, 'x'));
     setrlimit(RLIMIT_FSIZE, &limit);
-    report(read_cached("kernel", "key") == "new contents", "a file that could not be written replaces another");
+    report(read_cached("cuda", "kernel", "key") == "new contents", "a file that could not be written replaces another");
     report(files_of_cache().size() == 1, "a part of %zu bytes is left", size);
   }
-  fs::remove_all(cache_folder());
+  fs::remove_all(cache_folder("cuda"));
 
-  overwrite(cache_folder(), "a file where the folder should be");
-  write_cached("kernel", "key", "contents");
-  report(!read_cached("kernel", "key"), "a folder that is not there");
-  fs::remove(cache_folder());
+  overwrite(cache_folder("cuda"), "a file where the folder should be");
+  write_cached("cuda", "kernel", "key", "contents");
+  report(!read_cached("cuda", "kernel", "key"), "a folder that is not there");
+  fs::remove(cache_folder("cuda"));
 }
 
 void the_oldest_files_go_first() {
-  fs::create_directories(cache_folder());
+  fs::create_directories(cache_folder("cuda"));
   const auto now = fs::file_time_type::clock::now();
-  const auto path_of = [](int i) { return fs::path(cache_folder()) / ("file" + std::to_string(i)); };
+  const auto path_of = [](int i) { return fs::path(cache_folder("cuda")) / ("file" + std::to_string(i)); };
   for (int i = 0; i < 5; ++i) {
     overwrite(path_of(i), "");
     fs::resize_file(path_of(i), 50 * MB);  // takes no space on the disk
     fs::last_write_time(path_of(i), now - std::chrono::hours(i == 0 ? 1 : 10 - i));
   }
-  write_cached("kernel", "first", "contents");
+  write_cached("cuda", "kernel", "first", "contents");
   report(files_of_cache().size() == 6, "files are removed although they have less than 256 MB");
   fs::resize_file(path_of(4), 60 * MB);
   fs::last_write_time(path_of(4), now - std::chrono::hours(6));
-  write_cached("kernel", "second", "contents");
+  write_cached("cuda", "kernel", "second", "contents");
   // The oldest are 1, 2, 3 and 4; half of 256 MB may stay.
   for (int i = 0; i < 5; ++i) report(fs::exists(path_of(i)) == (i == 0 || i == 4), "file %d", i);
-  report(read_cached("kernel", "first") && read_cached("kernel", "second"), "the newest files are removed");
-  fs::remove_all(cache_folder());
+  report(read_cached("cuda", "kernel", "first") && read_cached("cuda", "kernel", "second"),
+         "the newest files are removed");
+  fs::remove_all(cache_folder("cuda"));
 }
 
 }  // namespace

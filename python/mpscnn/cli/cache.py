@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpscnn cache: compiled kernels and chosen plans of the CUDA engine, on disk."""
+"""mpscnn cache: files of the engines for later processes: compiled kernels, and choices between implementations."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ import typer
 from ..layers import bytes_text
 from . import options
 from .console import pairs, say, stdout, write_json
-from .cuda import cache_folder, cached_files
+from .cuda import ENGINES, cache_folder, cached_files
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove the files; they are made again when needed.")] = False,
+    clear: Annotated[
+        bool,
+        typer.Option(
+            "--clear",
+            help="Remove the files. Those of GPUs are made again when needed, those of the CPU by mpscnn tune.",
+        ),
+    ] = False,
     json: options.Json = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Show the files that the CUDA engine keeps for later processes, or remove them."""
-    folder = cache_folder()
-    found = {} if folder is None else cached_files(folder)
+    """Show the files that the engines keep for later processes, or remove them."""
+    folders = [folder for engine in ENGINES if (folder := cache_folder(engine)) is not None]
+    found = {path: size for folder in folders for path, size in cached_files(folder).items()}
     removed = dict(found) if clear else {}
     for path in removed:
         path.unlink(missing_ok=True)
         del found[path]
     described = {
-        "folder": folder,
+        "folders": folders,
         "files": len(found),
         "bytes": sum(found.values()),
         "removed_files": len(removed),
@@ -36,7 +42,7 @@ def cache(
         write_json(described)
         return
     rows = [
-        ("folder", "none" if folder is None else str(folder)),
+        ("folders", "\n".join(map(str, folders)) or "none"),
         ("files", str(described["files"])),
         ("size", bytes_text(sum(found.values()))),
     ]

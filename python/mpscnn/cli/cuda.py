@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA's driver, GPUs and libraries as openmps finds them, and the folder of its disk cache.
+"""CUDA's driver, GPUs and libraries as openmps finds them, and the folders of its disk caches.
 
 The functions are in csrc/openmps/engine/cuda/report.cpp.
 """
@@ -14,17 +14,21 @@ from typing import Any
 from ..config import lib_dir
 
 # Names that openmps gives to files: kinds, hashes, and the process that is writing.
-_FILE = re.compile(r"(kernel|plan)-[0-9a-f]{32}(\.\d+)?")
+_FILE = re.compile(r"(kernel|plan|choices)-[0-9a-f]{32}(\.\d+)?")
 
 
-def _call(function: str) -> str | None:
+# Engines that keep files for later processes.
+ENGINES = ("cpu", "cuda")
+
+
+def _call(function: str, *arguments: bytes) -> str | None:
     """Return the text that a function of libopenmps returns; None on macOS, which has no openmps."""
     folder = lib_dir()
     if folder is None:
         return None
     called = getattr(ctypes.CDLL(str(folder / "libopenmps.so")), function)
     called.restype = ctypes.c_char_p
-    return bytes(called()).decode("utf-8", "surrogateescape")
+    return bytes(called(*arguments)).decode("utf-8", "surrogateescape")
 
 
 def report() -> dict[str, Any] | None:
@@ -52,9 +56,9 @@ def report() -> dict[str, Any] | None:
     return found
 
 
-def cache_folder() -> Path | None:
-    """Return the folder of compiled kernels and chosen plans, which need not exist; None if there is none."""
-    text = _call("openmps_cuda_cache_folder")
+def cache_folder(engine: str) -> Path | None:
+    """Return the folder of an engine's files, which need not exist; None if there is none."""
+    text = _call("openmps_cache_folder", engine.encode())
     return Path(text) if text else None
 
 

@@ -115,7 +115,7 @@ def _described(device: Device, found: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _cache() -> dict[str, Any]:
-    folder = cuda.cache_folder()
+    folder = cuda.cache_folder("cuda")
     try:
         files = {} if folder is None else cuda.cached_files(folder)
     except OSError as error:  # shown, not an error here

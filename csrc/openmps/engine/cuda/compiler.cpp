@@ -5,9 +5,9 @@
 #include <sstream>
 #include <vector>
 
-#include "engine/cuda/disk_cache.hpp"
 #include "engine/cuda/libraries.hpp"
 #include "engine/failure.hpp"
+#include "engine/shared/disk_cache.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -117,9 +117,9 @@ std::string compile(const std::string& file, const std::string& definitions, int
   for (std::string word; words >> word;) options.push_back(word);
   std::string key = version_key(options) + ' ' + file;
   for (const KernelSource& source : kernel_sources()) key += std::string("\n") + source.name + '\n' + source.text;
-  if (auto kept = read_cached("kernel", key)) return *kept;
+  if (auto kept = read_cached("cuda", "kernel", key)) return *kept;
   std::string code = compile_now(file, options);
-  write_cached("kernel", key, code);
+  write_cached("cuda", "kernel", key, code);
   return code;
 }
 
@@ -128,9 +128,9 @@ std::string compile_function(const std::string& text, bool fast_math, int archit
                                             fast_math ? "-fmad=true" : "-fmad=false",
                                             "-arch=sm_" + std::to_string(architecture)};
   const std::string key = version_key(options) + " function\n" + text;
-  if (auto kept = read_cached("kernel", key)) return *kept;
+  if (auto kept = read_cached("cuda", "kernel", key)) return *kept;
   std::string code = compile_text(text, "function", options, {}, {});
-  write_cached("kernel", key, code);
+  write_cached("cuda", "kernel", key, code);
   return code;
 }
 

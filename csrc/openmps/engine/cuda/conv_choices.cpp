@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "engine/cuda/compiler.hpp"
-#include "engine/cuda/disk_cache.hpp"
 #include "engine/cuda/graphs.hpp"
 #include "engine/cuda/kernels/layout.hpp"
 #include "engine/cuda/lanes.hpp"
 #include "engine/cuda/vectors.hpp"
 #include "engine/cuda/work.hpp"
 #include "engine/failure.hpp"
+#include "engine/shared/disk_cache.hpp"
 #include "engine/shared/implementations.hpp"
 
 namespace openmps::cuda {
@@ -189,7 +189,7 @@ std::string disk_key(const Gpu& gpu, const std::string& key, const Tunable& tuna
 
 /// Return the choice of an earlier process, if it can still be made.
 std::shared_ptr<const Choice> read(Work& work, const Tunable& tunable, const std::string& key) {
-  const auto saved = read_cached("plan", disk_key(work.gpu(), key, tunable));
+  const auto saved = read_cached("cuda", "plan", disk_key(work.gpu(), key, tunable));
   if (!saved || saved->empty()) return nullptr;
   auto choice = std::make_shared<Choice>();
   const std::string rest = saved->substr(1);
@@ -349,7 +349,7 @@ std::shared_ptr<const Choice> choose(Work& work, const Tunable& tunable, const s
   if (!best) return nullptr;
   work.synchronize();  // own_scratch ends
   auto choice = std::make_shared<Choice>(*best);
-  write_cached("plan", disk_key(work.gpu(), key, tunable), choice->saved());
+  write_cached("cuda", "plan", disk_key(work.gpu(), key, tunable), choice->saved());
   return choice;
 }
 

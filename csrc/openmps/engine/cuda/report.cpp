@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "engine/cuda/disk_cache.hpp"
 #include "engine/cuda/driver.hpp"
 #include "engine/cuda/libraries.hpp"
+#include "engine/shared/disk_cache.hpp"
 
 namespace openmps::cuda {
 namespace {
@@ -60,7 +60,9 @@ extern "C" __attribute__((visibility("default"))) const char* openmps_cuda_repor
   return text.c_str();
 }
 
-/// Return the folder of the disk cache; "" if it is unknown.
-extern "C" __attribute__((visibility("default"))) const char* openmps_cuda_cache_folder() {
-  return openmps::cuda::cache_folder().c_str();
+/// Return the folder of an engine's disk cache; "" if it is unknown. Valid until the thread's next call.
+extern "C" __attribute__((visibility("default"))) const char* openmps_cache_folder(const char* engine) {
+  static thread_local std::string folder;
+  folder = openmps::cache_folder(engine);
+  return folder.c_str();
 }

@@ -13,8 +13,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "engine/cuda/disk_cache.hpp"
 #include "engine/function/process.hpp"
+#include "engine/shared/disk_cache.hpp"
 #include "engine/shared/env.hpp"
 #include "engine/shared/site_packages.hpp"
 
@@ -227,12 +227,12 @@ std::size_t thread_local_bytes(void* handle) {
 HostCode::HostCode(const std::string& text, bool fast_math, bool uses_group) {
   const std::vector<std::string> options = options_of(fast_math);
   const std::string key = key_of(text, options);
-  if (const auto kept = cuda::read_cached("function", key)) {
+  if (const auto kept = read_cached("cuda", "function", key)) {
     load(*kept, uses_group);
     return;
   }
   const std::string code = compile(text, options);
-  cuda::write_cached("function", key, code);
+  write_cached("cuda", "function", key, code);
   load(code, uses_group);
 }
 
@@ -274,9 +274,9 @@ void HostCode::load(const std::string& code, bool uses_group) {
 void check_on_host(const std::string& text) {
   const std::vector<std::string> options = {"-std=c++17", "-march=native", "-fno-exceptions", "-w"};
   const std::string key = key_of(text, options);
-  if (cuda::read_cached("checked", key)) return;
+  if (read_cached("cuda", "checked", key)) return;
   check(text, options);
-  cuda::write_cached("checked", key, "");
+  write_cached("cuda", "checked", key, "");
 }
 
 }  // namespace openmps::function

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cuda/disk_cache.hpp"
+#include "engine/shared/disk_cache.hpp"
 
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace openmps::cuda {
+namespace openmps {
 namespace {
 
 namespace fs = std::filesystem;
@@ -43,16 +43,16 @@ std::string header_of(const std::string& key, const std::string& contents) {
          hex(hash_of(contents, 14695981039346656037u)) + '\n';
 }
 
-fs::path path_of(const char* kind, const std::string& key) {
-  return fs::path(cache_folder()) / (std::string(kind) + '-' + digest_of(key));
+fs::path path_of(const std::string& folder, const char* kind, const std::string& key) {
+  return fs::path(folder) / (std::string(kind) + '-' + digest_of(key));
 }
 
 /// Remove the oldest files until the folder is at most half full.
-void shrink() {
+void shrink(const std::string& folder) {
   std::error_code error;
   std::vector<std::pair<fs::file_time_type, fs::directory_entry>> files;
   std::uintmax_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(cache_folder(), error)) {
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (!entry.is_regular_file(error)) continue;
     bytes += entry.file_size(error);
     files.emplace_back(entry.last_write_time(error), entry);
@@ -68,20 +68,21 @@ void shrink() {
 
 }  // namespace
 
-const std::string& cache_folder() {
-  static const auto* const folder = [] {
+std::string cache_folder(const char* engine) {
+  static const auto* const parent = [] {
     if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
-      return new std::string(std::string(cache) + "/mpscnn/cuda");
+      return new std::string(std::string(cache) + "/mpscnn/");
     if (const char* const home = std::getenv("HOME"); home && *home)
-      return new std::string(std::string(home) + "/.cache/mpscnn/cuda");
+      return new std::string(std::string(home) + "/.cache/mpscnn/");
     return new std::string;
   }();
-  return *folder;
+  return parent->empty() ? *parent : *parent + engine;
 }
 
-std::optional<std::string> read_cached(const char* kind, const std::string& key) {
-  if (cache_folder().empty()) return std::nullopt;
-  std::ifstream file(path_of(kind, key), std::ios::binary);
+std::optional<std::string> read_cached(const char* engine, const char* kind, const std::string& key) {
+  const std::string folder = cache_folder(engine);
+  if (folder.empty()) return std::nullopt;
+  std::ifstream file(path_of(folder, kind, key), std::ios::binary);
   if (!file) return std::nullopt;
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::size_t magic = std::string(kMagic).size();
@@ -92,24 +93,27 @@ std::optional<std::string> read_cached(const char* kind, const std::string& key)
   return contents;
 }
 
-void write_cached(const char* kind, const std::string& key, const std::string& contents) {
-  if (cache_folder().empty()) return;
+bool write_cached(const char* engine, const char* kind, const std::string& key, const std::string& contents) {
+  const std::string folder = cache_folder(engine);
+  if (folder.empty()) return false;
   std::error_code error;
-  fs::create_directories(cache_folder(), error);
+  fs::create_directories(folder, error);
   // Written under another name first: a reader sees a whole file or none.
-  const fs::path path = path_of(kind, key), part = path.string() + '.' + std::to_string(::getpid());
+  const fs::path path = path_of(folder, kind, key), part = path.string() + '.' + std::to_string(::getpid());
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
     file << header_of(key, contents) << contents;
     file.close();  // writes the last bytes
     if (!file) {
       fs::remove(part, error);
-      return;
+      return false;
     }
   }
   fs::rename(part, path, error);
-  if (error) fs::remove(part, error);
-  shrink();
+  const bool is_written = !error;
+  if (!is_written) fs::remove(part, error);
+  shrink(folder);
+  return is_written;
 }
 
-}  // namespace openmps::cuda
+}  // namespace openmps
