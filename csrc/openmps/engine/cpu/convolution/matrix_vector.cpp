@@ -19,6 +19,8 @@ using i64 = std::int64_t;
 
 constexpr i64 kMaxImages = 4;
 constexpr i64 kGrain = 32 * 1024;  // min multiplications per thread
+/// Max multiplications for which products of bfloat16 are not faster: the call of a primitive takes as long.
+constexpr i64 kFewProducts = 32 * 1024;
 
 /// dst[n][o] = sum over i of weights[o][i] * src[n][i].
 struct Product {
@@ -51,8 +53,10 @@ const char* conv_matrix_vector(const ConvCall& call) {
   if (are_many && !call.weights->in_place) return "more than four images";
   if (!has_avx512() && !has_avx2()) return "the processor has no AVX2";
   if (call.adds()) return "something is added";
-  if (call.reduced_precision) return "products of bfloat16 are faster";
   const ConvWeights& weights = *call.weights;
+  if (call.reduced_precision &&
+      call.dst.n * static_cast<std::int64_t>(weights.values.size()) > matrix_vector::kFewProducts)
+    return "products of bfloat16 are faster";
   Scratch src_memory;
   const Tensor src = dense(call.src, Format::float32, src_memory), &dst = call.dst;
   const ScratchTensor result(dst.n, 1, 1, dst.c);
