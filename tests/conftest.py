@@ -29,6 +29,8 @@ SLOW = (pathlib.Path(__file__).parent / "slow.txt").read_text().splitlines()
 def pytest_configure(config: pytest.Config) -> None:
     # With more threads than available cores, every small case becomes slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Choices that `mpscnn tune` has kept on this machine are not those that the tests expect.
+    os.environ.setdefault("MPSCNN_TUNED", "0")
     if "clang_rt" in os.environ.get("LD_PRELOAD", ""):
         # Importing openvino opens a library with RTLD_DEEPBIND, which ends a sanitized process.
         sys.modules["openvino"] = None  # type: ignore[assignment]

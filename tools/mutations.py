@@ -85,6 +85,11 @@ COMPONENTS = {
             )
         ),
     ),
+    "Tuning": (
+        "csrc/openmps/engine/cpu/choices.cpp",
+        "csrc/openmps/engine/cpu/convolution/convolution.cpp",
+        "python/mpscnn/tuning.py",
+    ),
     "WeightsUpdate": ("csrc/core/loss/update_call.cpp", "csrc/core/loss/weights_update.mm"),
     "YOLOLoss": ("csrc/core/loss/yolo_loss.mm", "csrc/openmps/engine/cpu/loss/loss.cpp"),
     "Training": ("csrc/core/network/training_plan.cpp",),

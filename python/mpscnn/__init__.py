@@ -83,6 +83,7 @@ _LAZY = {
     "serving": "",
     "stream": "",
     "training": "",
+    "tuning": "",
     "verify": "",
     "ForwardLoss": "losses",
     "Graph": "graph",

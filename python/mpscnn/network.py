@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .layers import InputShapes, LayerTable, Shape
     from .mps_graph import MPSNNGraph
     from .stream import Stream
+    from .tuning import Tuning
 
 
 # Layouts of inputs and of outputs, and shapes of outputs that are flattened.
@@ -403,6 +404,51 @@ class Network(_checks.Made):
         from .layers import memory_plan
 
         return f"{self.layers(input_shapes)}\n\n{memory_plan(self, input_shapes)}"
+
+    def tune(self, input_shapes: InputShapes = None, *, rounds: int = 20, progress: Any = None) -> Tuning:
+        """Time the implementations of each convolution, and use the fastest from now on.
+
+        The CPU engine of Linux has several implementations of most convolutions, of the same precision, and chooses
+        between them by models of their times. This runs the network on random arrays until each of them has been timed
+        `rounds` times in its place, in random order. One that takes at most 0.95 of the time of the model's choice,
+        both by the medians and by the shortest times, replaces it, if the whole network then takes at most 0.99 of its
+        time. Choices are used in this process and, by a file in mpscnn's cache (see docs/engine.md), in later ones on
+        the same processor. They hold for all convolutions of these shapes, images per batch, formats and number of
+        threads, also for those of other networks. Results change by rounding. Other work on the machine disturbs the
+        times.
+
+        Memory: the packed weights of implementations that are not chosen stay until the network is freed. `mpscnn tune`
+        does the same in a process of its own.
+
+        Parameters
+        ----------
+        input_shapes : tuple of int, or dict of them by name, optional
+            As in `layers`.
+        rounds : int, 1 to 10,000, default 20
+            Times of each implementation. Those that take twice the time of another are timed three times.
+        progress : bool, callable or None
+            True shows a bar (tqdm); a callable is called with the number of rounds so far and the total.
+
+        Returns
+        -------
+        Tuning
+            A list of `mpscnn.tuning.TimedCall`; as text, a line per call. Empty on GPUs, which time implementations
+            when they first need them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As in `layers`; "rounds (0) is less than the minimum (1)."
+        RuntimeError
+            "tune: another call of tune is under way.", "tune: MPSCNN_TUNED is 0.", "tune: MPSCNN_IMPL is set."
+        NotImplementedError
+            On macOS.
+        MissingPackageError
+            progress=True, but tqdm is not installed.
+        """
+        from .tuning import tune
+
+        return tune(self, input_shapes, rounds=rounds, progress=progress)
 
     def __repr__(self) -> str:
         if not vars(self):

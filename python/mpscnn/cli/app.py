@@ -12,7 +12,7 @@ import typer
 from .._core import __version__
 from ..benchmarking import ResultsDifferError
 from ..errors import ImportError as ModelError
-from . import bench, cache, convert, info, plot, quantize, run_command, serve, trace, verify
+from . import bench, cache, convert, info, plot, quantize, run_command, serve, trace, tune, verify
 from .console import end_by_sigpipe, say, write
 from .options import State
 
@@ -31,6 +31,7 @@ app.command()(bench.bench)
 app.command()(verify.verify)
 app.command()(trace.trace)
 app.command()(plot.plot)
+app.command()(tune.tune)
 app.command()(serve.serve)
 app.command()(cache.cache)
 

@@ -20,6 +20,7 @@ from ..benchmarking import metadata_version
 from ..device import Device
 from ..layers import LayerTable, MemoryPlan, bytes_text, layer_table, memory_plan, shape_text
 from ..network import Network
+from ..tuning import choices
 from . import cuda, options
 from .console import pairs, stdout, table, write_json
 from .models import load
@@ -82,6 +83,7 @@ def environment() -> dict[str, Any]:
             "max_buffer_bytes": device.max_buffer_bytes,
         },
         "devices": devices,
+        "choices": choices(),
         "cuda": None if found is None else {**found, "cache": _cache()},
         "system": {
             "platform": platform.platform(),
@@ -146,6 +148,7 @@ def _environment_rows(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("device", device["name"] + ("" if device["supported"] else " (MPS does not support it)")),
         ("engine", device["engine"]),
         *([("other devices", ", ".join(map(_device_text, described["devices"][1:])))] if device["others"] else []),
+        ("choices by timing", f"{described['choices']} (mpscnn tune)"),
         *_cuda_rows(described["cuda"]),
         ("images in arrays' memory", "yes" if device["shares_images"] else "no"),
         ("memory in use", bytes_text(device["allocated_bytes"])),

@@ -26,6 +26,7 @@ constexpr std::array kRows = {
     Row{.name = "MPSCNN_IMPL", .choices = ""},
     Row{.name = "MPSCNN_METAL_COMPILER", .choices = ""},
     Row{.name = "MPSCNN_TRACE", .choices = "dispatch,steps", .takes_several = true},
+    Row{.name = "MPSCNN_TUNED", .choices = "0,1"},
     Row{.name = "MPSCNN_WINOGRAD", .choices = "0,1"},
 };
 

@@ -17,6 +17,7 @@ enum class Variable {
   impl,
   metal_compiler,
   trace,
+  tuned,
   winograd
 };
 

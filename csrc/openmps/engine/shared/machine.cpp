@@ -3,6 +3,10 @@
 
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <fstream>
 #include <string>
@@ -43,6 +47,20 @@ std::uint64_t machine_memory_bytes() {
 const std::string& machine_cpu_name() {
   static const auto* const name = new std::string(read_cpu_name());
   return *name;
+}
+
+std::string machine_cpu_model() {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0, signature = 0;
+  if (!__get_cpuid(0, &a, &b, &c, &d)) return {};
+  std::string vendor;
+  for (const unsigned part : {b, d, c})
+    for (int byte = 0; byte < 4; ++byte) vendor += static_cast<char>(part >> (8 * byte) & 0xff);
+  if (!__get_cpuid(1, &signature, &b, &c, &d)) return vendor;
+  return vendor + ' ' + std::to_string(signature);
+#else
+  return {};
+#endif
 }
 
 }  // namespace openmps

@@ -13,4 +13,8 @@ std::uint64_t machine_memory_bytes();
 /// Return the processor's name as the system reports it.
 const std::string& machine_cpu_name();
 
+/// Return the processor's vendor, family, model and stepping, which a virtual machine's name may leave out; "" where
+/// it does not say.
+std::string machine_cpu_model();
+
 }  // namespace openmps

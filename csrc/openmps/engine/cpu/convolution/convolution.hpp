@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 
+#include "engine/cpu/choices.hpp"
 #include "engine/problem/conv.hpp"
+#include "engine/shared/implementations.hpp"
 #include "engine/shared/tensor.hpp"
 
 namespace openmps::cpu {
@@ -26,6 +28,10 @@ void run(const LoadWeightsProblem& problem);
 void run(const ConvProblem& problem);
 void run(const TransposeProblem& problem);
 
+/// Return what the time of a convolution depends on, and the same in words: what it is timed as.
+Digest digest_of(const ConvProblem& problem);
+std::string description_of(const ConvProblem& problem);
+
 /// A convolution whose destination has the convolution's own extents: subpixel is done by the caller.
 struct ConvCall {
   Tensor src, dst;
@@ -35,8 +41,11 @@ struct ConvCall {
   bool reduced_precision;  ///< of bfloat16; only if multiplies_bfloat16()
   Tensor addend = {};      ///< if it has data: dst = after(neuron(...) + addend); same view as dst, or no overlap
   const Neuron* after = nullptr;
+  const char* chosen = nullptr;  ///< the implementation that runs whatever its model of times says; null: none
 
   bool adds() const { return addend.data != nullptr; }
+  /// Return whether the implementation of that name is to run wherever it can.
+  bool wants(std::string_view name) const { return is_forced(name) || (chosen && name == chosen); }
 };
 
 /// Return the bias, null if there is none.

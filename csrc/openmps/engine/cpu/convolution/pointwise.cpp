@@ -56,7 +56,7 @@ const char* conv_pointwise(const ConvCall& call) {
   if (!is_one_row(call.src) || !is_one_row(call.dst)) return "gaps between rows";
   const std::optional<Activation> activation = activation_of(*call.neuron);
   if (!activation) return "a neuron without vectors";
-  if (!pays(weights, *activation, is_float, call.dst.n * call.dst.h * call.dst.w) && !is_forced("pointwise"))
+  if (!pays(weights, *activation, is_float, call.dst.n * call.dst.h * call.dst.w) && !call.wants("pointwise"))
     return "oneDNN is as fast";
   is_float ? convolve<float>(call, *activation) : convolve<std::uint16_t>(call, *activation);
   return nullptr;

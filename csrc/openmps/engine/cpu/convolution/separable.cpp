@@ -9,8 +9,12 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
+#include "engine/cpu/choices.hpp"
 #include "engine/cpu/convolution/convolution.hpp"
 #include "engine/cpu/convolution/depthwise_rows.hpp"
 #include "engine/cpu/convolution/pointwise_kernels.hpp"
@@ -357,6 +361,47 @@ constexpr Implementation<Chain> kChains[] = {
 };
 const ImplementationNames kChainsNames(kChains);
 
+template <class Visit>
+void for_each_convolution(const Chain& chain, const Visit& visit) {
+  for (const ConvProblem* const conv : {chain.expand, chain.depthwise, chain.project})
+    if (conv) visit(*conv);
+}
+
+Digest digest_of_chain(const Chain& chain) {
+  Digest digest;
+  for_each_convolution(chain, [&](const ConvProblem& conv) {
+    const Digest part = digest_of(conv);
+    digest.add({static_cast<std::int64_t>(part.first), static_cast<std::int64_t>(part.second)});
+  });
+  return digest;
+}
+
+/// Run the chain in one pass or one by one, if it can be run in one pass.
+void time_chain(const Chain& chain) {
+  const Digest digest = digest_of_chain(chain);
+  const auto& [together, apart] = kChains;
+  if (!choices::is_known(digest)) {
+    if (together.run(chain)) {
+      apart.run(chain);
+      return;
+    }
+    std::vector<Digest> parts;
+    std::string description;
+    for_each_convolution(chain, [&](const ConvProblem& conv) {
+      parts.push_back(digest_of(conv));
+      description += (description.empty() ? "" : "; ") + description_of(conv);
+    });
+    choices::add_group(digest, "chain", description, together.name, apart.name, parts);
+    return;
+  }
+  const bool is_together = choices::current(digest) == together.name;
+  const double begin = choices::now();
+  if (is_together && !together.run(chain))
+    choices::record(digest, together.name, choices::now() - begin);
+  else
+    apart.run(chain);  // which times its parts
+}
+
 }  // namespace
 
 bool may_chain(const Problem& first) { return has_avx512() && std::holds_alternative<ConvProblem>(first); }
@@ -374,6 +419,15 @@ bool try_chain(std::span<const Problem* const> problems) {
   const auto chain = chain_of([&](std::size_t i) { return i < problems.size() ? problems[i] : nullptr; });
   if (!chain || chain->length() != problems.size()) return false;
   for (const Problem* const problem : problems) trace_problem(*problem);
+  if (choices::are_asked()) {
+    if (choices::are_timed()) return time_chain(*chain), true;
+    if (const char* const name = choices::find(digest_of_chain(*chain));
+        name && name == std::string_view("one_by_one")) {
+      trace_dispatch("chain, chosen by times", name, nullptr);
+      one_by_one(*chain);
+      return true;
+    }
+  }
   run_first("chain", kChains, *chain);
   return true;
 }

@@ -61,12 +61,13 @@ i64 direct_speed(bool of_bfloats) { return !of_bfloats ? 1 : multiplies_tiles() 
 
 constexpr const char* kDoesNotPay = "the transforms cost more than they save";
 
-const char* declines(const ConvWeights& weights, const Window& window, const Tensor& dst, bool of_bfloats) {
+const char* declines(const ConvWeights& weights, const Window& window, const Tensor& dst, bool of_bfloats,
+                     bool is_wanted) {
   if (const char* why_not = declines(window, weights.groups)) return why_not;
   const i64 speed = direct_speed(of_bfloats);
   const bool pays =
       has_avx512() ? with_avx512::pays(dst, weights, costs(), speed) : with_avx2::pays(dst, weights, costs(), speed);
-  return pays || is_forced("winograd") ? nullptr : kDoesNotPay;
+  return pays || is_wanted ? nullptr : kDoesNotPay;
 }
 
 /// Return whether the loops read and write images of this format.
@@ -77,7 +78,9 @@ void convolve(const WinogradCall& call) { has_avx512() ? with_avx512::convolve(c
 }  // namespace
 
 const char* conv_winograd(const ConvCall& call) {
-  if (const char* why_not = declines(*call.weights, call.window, call.dst, call.reduced_precision)) return why_not;
+  if (const char* why_not =
+          declines(*call.weights, call.window, call.dst, call.reduced_precision, call.wants("winograd")))
+    return why_not;
   const std::optional<Activation> neuron = activation_of(*call.neuron);
   const std::optional<Activation> after = call.after ? activation_of(*call.after) : Activation();
   if (call.adds() && (!neuron || !after)) return "a neuron without vectors";
@@ -108,7 +111,8 @@ const char* data_gradient_winograd(const DataGradientCall& call) {
   // reverse order.
   window.start_h = -window.start_h - 2, window.start_w = -window.start_w - 2;
   const bool of_bfloats = call.diff_dst.format == Format::bfloat16;
-  if (const char* why_not = declines(*call.weights, window, call.diff_src, of_bfloats)) return why_not;
+  if (const char* why_not = declines(*call.weights, window, call.diff_src, of_bfloats, is_forced("winograd")))
+    return why_not;
   convolve({call.diff_dst, call.diff_src, window, call.weights, true});
   return nullptr;
 }
