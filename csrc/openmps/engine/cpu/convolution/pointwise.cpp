@@ -18,12 +18,14 @@ constexpr i64 kFewPixels = 1024;
 
 /// Return whether this is faster than oneDNN, which computes swish more slowly than both of ours. Else it is where
 /// panels are whole, nearly, and a panel of weights fits the first-level cache, and where there are few pixels, which
-/// oneDNN computes more slowly per pixel than many. Measured on Zen 4, and for float32 on Zen 5: there it takes 0.88 to
-/// 1.03 of oneDNN's time, and no code is generated at the first call.
-bool pays(const ConvWeights& weights, const Activation& activation, bool is_float, i64 pixels) {
+/// oneDNN computes more slowly per pixel than many. Measured on Zen 4, where it is also faster than oneDNN's inner
+/// product of fully connected layers, and for float32 on Zen 5: there it takes 0.88 to 1.03 of oneDNN's time, and no
+/// code is generated at the first call.
+bool pays(const ConvWeights& weights, const Activation& activation, bool is_float, i64 pixels, bool is_connected) {
   constexpr i64 kPanel = pointwise::kVectors * pointwise::kLanes;
   const i64 outputs = weights.out_channels, sums = (outputs + kPanel - 1) / kPanel * kPanel;
   const i64 inputs = weights.in_channels_per_group;
+  if (is_connected && !is_zen4()) return false;
   if (activation.gate == Activation::sigmoid) return 3 * sums <= 4 * outputs;
   if (!is_zen4() && !(is_zen5() && is_float && inputs >= 24)) return false;
   if (is_zen4() && pixels <= kFewPixels && 2 * sums <= 3 * outputs) return true;
@@ -56,7 +58,8 @@ const char* conv_pointwise(const ConvCall& call) {
   if (!is_one_row(call.src) || !is_one_row(call.dst)) return "gaps between rows";
   const std::optional<Activation> activation = activation_of(*call.neuron);
   if (!activation) return "a neuron without vectors";
-  if (!pays(weights, *activation, is_float, call.dst.n * call.dst.h * call.dst.w) && !call.wants("pointwise"))
+  if (!pays(weights, *activation, is_float, call.dst.n * call.dst.h * call.dst.w, is_fully_connected(call)) &&
+      !call.wants("pointwise"))
     return "oneDNN is as fast";
   is_float ? convolve<float>(call, *activation) : convolve<std::uint16_t>(call, *activation);
   return nullptr;
