@@ -3,7 +3,8 @@
 //
 //   test_engine_choices              prints "N passed, N failed"
 //   test_engine_choices keep A N     keeps N choices for made-up calls A, A + 1, ..., and the second of the
-//                                    implementations of a convolution; for another one "taps", which declines it.
+//                                    implementations of a convolution; for another one "pointwise", which no model
+//                                    chooses, and for a third one "taps", which declines it.
 //                                    Prints these implementations
 //   test_engine_choices run A N      prints how many of these choices are in use, and runs the convolutions
 #include <stdlib.h>
@@ -308,7 +309,7 @@ int keep(i64 first, i64 count) {
     std::printf("%s\n", why_not.c_str());
     return 0;
   }
-  Convolution convolution(kCases[0]), other(kCases[8]);
+  Convolution convolution(kCases[0]), wasteful(kCases[4]), other(kCases[8]);
   convolution.run();
   const std::vector<std::string> names = names_in(choices::stop(Outcome::nothing));
   for (const std::string& name : names) std::printf("%s\n", name.c_str());
@@ -321,13 +322,14 @@ int keep(i64 first, i64 count) {
     for (int i = 0; i < 3; ++i) choices::record(call, own, 1), choices::record(call, chosen, 0.5);
   };
   if (names.size() > 1) choose(convolution.problem, names[0].c_str(), names[1].c_str());
+  choose(wasteful.problem, kFast, "pointwise");
   choose(other.problem, kFast, "taps");
   std::printf("%s", choices::stop(Outcome::fastest).c_str());
   return 0;
 }
 
 int run_with_choices(i64 first, i64 count) {
-  for (const Case& one : {kCases[0], kCases[8]}) {
+  for (const Case& one : {kCases[0], kCases[4], kCases[8]}) {
     Convolution convolution(one);
     report(convolution.run().empty() && convolution.error() < 1e-4, "wrong results");
   }
