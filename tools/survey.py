@@ -6,7 +6,7 @@
         spandrel diffusers ultralytics huggingface_hub tokenizers regex einops opencv-python-headless ...
     PYTHONPATH=build/survey tools/survey.py --sample 60 --json build/survey.json --markdown build/survey.md
     PYTHONPATH=build/survey tools/survey.py --only 'timm:convnext.*'
-    PYTHONPATH=build/survey tools/survey.py --sample 40 --onnx dynamo
+    PYTHONPATH=build/survey tools/survey.py --sample 40 --onnx dynamo --size 96 --keep build/exports
     PYTHONPATH=build/survey tools/survey.py --only 'torchvision:(resnet18|swin_t)' --onnx torchscript --opset 17
     PYTHONPATH=build/survey tools/survey.py --only 'torchvision:swin_t' --speed 10
 
@@ -372,7 +372,7 @@ def _difference(found: Any, expected: list[Any]) -> tuple[float, str]:
     if len(results) != len(expected):
         return float("inf"), f"{len(results)} outputs, not {len(expected)}"
     for ours, theirs in zip(results, expected, strict=True):
-        theirs = theirs.double().numpy()
+        theirs = np.asarray(theirs, np.float64)
         if ours.shape != theirs.shape:
             return float("inf"), f"shape {ours.shape}, not {theirs.shape}"
         scale = float(np.abs(theirs).max(initial=0)) or 1.0
@@ -411,35 +411,131 @@ def _rounding(module: Any, exact: Any, x: Any, expected: list[Any]) -> tuple[flo
     return error, amplified, max(error, amplified) > TOLERANCE
 
 
-def _exported(module: Any, shape: tuple[int, ...], exporter: str, opset: int | None, folder: str) -> str:
-    """Write the module as an ONNX model with a free batch, as users do; return its path. `opset` None: PyTorch's."""
+def _smaller(module: Any, shape: tuple[int, ...], size: int | None) -> tuple[int, ...]:
+    """Return the shape of an image of `size` x `size` pixels, if it is smaller and the module takes it."""
+    import copy
+
+    import torch
+
+    if size is None or size >= min(shape[2:]):
+        return shape
+    try:
+        with torch.no_grad():
+            copy.deepcopy(module)(torch.zeros(2, shape[1], size, size))
+    except Exception:
+        return shape
+    return *shape[:2], size, size
+
+
+def _exported(
+    module: Any, shape: tuple[int, ...], exporter: str, opset: int | None, folder: str, *, is_free: bool = True
+) -> str:
+    """Write the module as an ONNX model; return its path. `opset` None: PyTorch's.
+
+    `is_free`: with a free batch, as users do. Otherwise for one image.
+    """
     import torch
 
     path = str(Path(folder) / "model.onnx")
-    x = torch.zeros((2, *shape[1:]))
+    x = torch.zeros((2 if is_free else 1, *shape[1:]))
     with torch.no_grad():
         if exporter == "dynamo":
-            shapes = ({0: torch.export.Dim.DYNAMIC},)
+            shapes = ({0: torch.export.Dim.DYNAMIC},) if is_free else None
             torch.onnx.export(
                 module, (x,), path, dynamo=True, dynamic_shapes=shapes, opset_version=opset, verbose=False
             )
         else:
             torch.backends.mha.set_fastpath_enabled(False)  # it has operators that are not exported
-            axes = {"input": {0: "batch"}}
+            axes = {"input": {0: "batch"}} if is_free else None
             torch.onnx.export(
                 module, (x,), path, dynamo=False, input_names=["input"], dynamic_axes=axes, opset_version=opset
             )
     return path
 
 
-def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[str, Any]:
+def _keep(row: dict[str, Any], x: Any, exact: Any, expected: list[Any], folder: str, *, is_free: bool = True) -> None:
+    """Write inputs and results in float64 of one image and of two beside an export, for `_kept`."""
+    import numpy as np
+    import torch
+
+    two = torch.rand(1 + is_free, *x.shape[1:]) * 2 - 1
+    with torch.no_grad():
+        of_two = [leaf for leaf in _leaves(exact(two.double())) if isinstance(leaf, torch.Tensor)]
+    results = {f"{key}{i}": y.numpy() for key, ys in (("y", expected), ("z", of_two)) for i, y in enumerate(ys)}
+    np.savez(Path(folder, "arrays.npz"), x=x.numpy(), two=two.numpy(), **results)
+    Path(folder, "row.json").write_text(json.dumps(row))
+
+
+def _invalid(folder: str, arrays: Any) -> str:
+    """Return what is wrong with an export: ONNX Runtime refuses it, or has other results for one image or two."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(Path(folder, "model.onnx")), options)
+        for source, key in (("x", "y"), ("two", "z")):
+            found = session.run(None, {session.get_inputs()[0].name: arrays[source]})
+            expected = [arrays[f"{key}{i}"] for i in range(len(arrays.files)) if f"{key}{i}" in arrays]
+            difference, text = _difference(tuple(found), expected)
+            if difference > 10 * TOLERANCE:
+                return f"ONNX Runtime differs by {difference:.1e} for {arrays[source].shape} {text}"
+    except Exception as error:
+        return f"ONNX Runtime: {_short(error)}"
+    return ""
+
+
+def _kept(folder: str) -> dict[str, Any] | None:
+    """Import and compare an export of an earlier survey; None if there is none, or if it is wrong: rounding may be."""
+    import numpy as np
+
+    import mpscnn
+
+    if not Path(folder, "row.json").exists():
+        return None
+    row: dict[str, Any] = json.loads(Path(folder, "row.json").read_text())
+    arrays = np.load(Path(folder, "arrays.npz"))
+    print(IMPORTING, flush=True)
+    began = time.process_time()
+    try:
+        net = mpscnn.load(str(Path(folder, "model.onnx")))
+    except (mpscnn.ImportError, NotImplementedError, ValueError) as error:
+        row |= {"outcome": "refused", "reason": str(error), "import_s": round(time.process_time() - began, 2)}
+        if text := _invalid(folder, arrays):
+            row |= {"outcome": "unavailable", "reason": f"the export: {text}\n{row['reason']}"}
+        return row
+    except Exception as error:
+        return row | {"outcome": "failed", "reason": f"{type(error).__name__}: {error}"}
+    row |= {"import_s": round(time.process_time() - began, 2), "kernels": len(net.graph.nodes), "outcome": "right"}
+    row["free"] = all(spec.height is None and spec.width is None for spec in net.inputs.values())
+    row["error"] = 0.0
+    for source, key in (("x", "y"), ("two", "z")):
+        expected = [arrays[f"{key}{i}"] for i in range(len(arrays.files)) if f"{key}{i}" in arrays]
+        difference, _ = _difference(net(arrays[source]), expected)
+        if difference > TOLERANCE:
+            return None
+        row["error"] = max(row["error"], difference)
+    return row | {"other": "right"}
+
+
+def survey(
+    name: str, onnx: str | None, opset: int | None, folder: str, size: int | None = None, keep: str | None = None
+) -> dict[str, Any]:
     """Make, import and compare one network, "library:network"; return its row.
 
-    `onnx`: compare its export by this exporter, in this opset, to a file in `folder`.
+    `onnx`: compare its export by this exporter, in this opset, to a file in `folder`; `keep`: in a folder of this one,
+    which a later survey imports again. `size`: of a smaller image, see `_smaller`.
     """
     import contextlib
     import copy
     import warnings
+
+    if keep and onnx:
+        folder = str(Path(keep, f"{onnx}-{opset}", re.sub(r"\W", "_", name)))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        if (found := _kept(folder)) is not None:
+            return found
 
     import torch
 
@@ -454,6 +550,7 @@ def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[
         module, shape = LIBRARIES[library][1](network)
         module = module.float().eval().requires_grad_(False)
         disturb(module)
+        shape = _smaller(module, shape, size)
         x = torch.rand(shape) * 2 - 1
         exact = copy.deepcopy(module).double()
         row["kind"], expected = _kind(exact, x.double())
@@ -469,8 +566,21 @@ def survey(name: str, onnx: str | None, opset: int | None, folder: str) -> dict[
         try:
             path = _exported(module, shape, onnx, opset, folder)
         except Exception as error:
+            if size is not None:  # torchscript exports no pooling to more pixels than there are
+                return survey(name, onnx, opset, folder, None, keep)
             row["reason"] = f"the export: {type(error).__name__}: {_short(error)}"
             return row
+        if keep:
+            _keep(row, x, exact, expected, folder)
+            found = _kept(folder)
+            if found is not None and found["outcome"] == "unavailable":
+                # The number of images is a constant in the file: a file for one image.
+                with contextlib.suppress(Exception):
+                    _exported(module, shape, onnx, opset, folder, is_free=False)
+                    _keep(row | {"batch": 1}, x, exact, expected, folder, is_free=False)
+                    found = _kept(folder)
+            if found is not None:
+                return found
     print(IMPORTING, flush=True)
     began = time.process_time()
     try:
@@ -623,9 +733,9 @@ def _short(error: BaseException) -> str:
 
 
 def run(
-    name: str, seconds: float, wall: float, gigabytes: float, onnx: str | None = None, opset: int | None = None
+    name: str, seconds: float, wall: float, gigabytes: float, **options: str | int | None
 ) -> dict[str, Any]:
-    """Survey one network in a process of its own; return its row."""
+    """Survey one network in a process of its own, with options of `survey`; return its row."""
 
     def limit() -> None:
         size = int(gigabytes * 2**30)
@@ -633,8 +743,8 @@ def run(
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
 
     began = time.monotonic()
-    command = [sys.executable, __file__, "--one", name, *(["--onnx", onnx] if onnx else [])]
-    command += ["--opset", str(opset)] if opset else []
+    command = [sys.executable, __file__, "--one", name]
+    command += [word for key, value in options.items() if value for word in (f"--{key}", str(value))]
     row: dict[str, Any] = {"name": name, "kind": ""}
     reason, output = f"more than {wall:g} s of real time", ""
     try:
@@ -739,6 +849,8 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=10, help="limit for each network, GiB")
     parser.add_argument("--onnx", choices=("dynamo", "torchscript"), help="survey exports by torch.onnx.export")
     parser.add_argument("--opset", type=int, help="with --onnx: version of the export's operators")
+    parser.add_argument("--size", type=int, help="height and width of smaller images, if a network takes them")
+    parser.add_argument("--keep", help="with --onnx: folder for the exports, which are imported again if they exist")
     parser.add_argument("--json", help="file for the rows")
     parser.add_argument("--markdown", help="file for the tables")
     parser.add_argument("--speed", type=int, metavar="CALLS", help="time the networks of --only instead, in float32")
@@ -750,7 +862,7 @@ def main() -> None:
         os._exit(0)
     if given.one:
         with tempfile.TemporaryDirectory() as folder:
-            print(MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder)), flush=True)
+            print(MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder, given.size, given.keep)), flush=True)
         os._exit(0)  # libraries may have threads that do not end
     if given.again:
         earlier = json.loads(Path(given.again).read_text())
@@ -780,7 +892,8 @@ def main() -> None:
         if time.monotonic() - began > 60 * given.minutes:
             print(f"stopped before network {number}: over {given.minutes:g} minutes", flush=True)
             break
-        row = run(name, given.seconds, given.wall or WAITING * given.seconds, given.memory, given.onnx, given.opset)
+        options = {key: getattr(given, key) for key in ("onnx", "opset", "size", "keep")}
+        row = run(name, given.seconds, given.wall or WAITING * given.seconds, given.memory, **options)
         rows.append(row)
         reason = row["reason"].splitlines()[0][:90] if row["reason"] else ""
         print(f"{number}/{len(wanted)} {name}: {row['outcome']} {row['wall_s']} s {reason}", flush=True)
