@@ -210,3 +210,107 @@ def test_sums_of_constants_that_are_as_large_as_the_batch() -> None:
     for axes in ([0, 2], [-4], [0, 1, 2, 3]):
         with pytest.raises(mpscnn.UnsupportedOperatorError, match="computed of the size of the batch"):
             mpscnn.load(summed(axes))
+
+
+# ---- axes taken together or apart
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
+def test_padding_of_axes_taken_apart(mode: str) -> None:
+    nodes = [node("Reshape", ["x", "apart"], ["a"]), node("Pad", ["a", "pads", "value"], ["y"], mode=mode)]
+    arrays: dict[str, Any] = {"apart": np.int64([-1, 2, 3, 4, 5]), "pads": np.int64([0, 0, 1, 0, 2, 0, 1, 0, 3, 0])}
+    proto = model(nodes, {"x": ("n", 6, 4, 5)}, ["y"], 17, value=np.float32(0.5 if mode == "constant" else 0), **arrays)
+    check(proto, {"x": (1, 6, 4, 5)}, {"x": (3, 6, 4, 5)}, fixed=True)
+
+
+def test_group_normalization_of_tokens() -> None:
+    """As torch.onnx writes it, of a sum with an image that was tokens: its channels are not the last stored axis."""
+    nodes = [
+        node("Reshape", ["x", "tokens"], ["i"]),
+        node("Transpose", ["i"], ["t"], perm=[0, 2, 1]),
+        node("Softmax", ["t"], ["a"], axis=1),
+        node("MatMul", ["a", "i"], ["p"]),
+        node("MatMul", ["p", "a"], ["q"]),
+        node("Transpose", ["q"], ["u"], perm=[0, 2, 1]),
+        node("Reshape", ["u", "image"], ["j"]),
+        node("Add", ["j", "x"], ["r"]),
+        node("Reshape", ["r", "groups"], ["g"]),
+        node("InstanceNormalization", ["g", "ones", "zeros"], ["n"], epsilon=1e-3),
+        node("Shape", ["r"], ["shape"]),
+        node("Reshape", ["n", "shape"], ["y"]),
+    ]
+    arrays: dict[str, Any] = {"tokens": np.int64([-1, 6, 20]), "image": np.int64([-1, 6, 4, 5])}
+    arrays |= {"groups": np.int64([0, 3, -1]), "ones": np.float32([1, 2, 0.5]), "zeros": np.float32([0, 1, -1])}
+    proto = model(nodes, {"x": ("n", 6, 4, 5)}, ["y"], 17, **arrays)
+    check(proto, {"x": (1, 6, 4, 5)}, {"x": (2, 6, 4, 5)}, fixed=True)
+
+
+def test_products_of_constants() -> None:
+    """Positions that a network multiplies by its weights."""
+    nodes = [
+        node("Gemm", ["a", "b", "c"], ["p"], alpha=0.5, beta=2.0, transA=1, transB=1),
+        node("Gemm", ["p", "d"], ["q"]),
+        node("Add", ["x", "q"], ["y"]),
+    ]
+    arrays = {"a": values(3, 4), "b": values(5, 3), "c": values(5), "d": values(5, 2)}
+    proto = model(nodes, {"x": ("n", 4, 2)}, ["y"], 17, **arrays)
+    check(proto, {"x": (1, 4, 2)}, {"x": (2, 4, 2)}, fixed=True)
+    for name, array in (("c", values(2, 4, 5)), ("c", values(7)), ("a", values(4))):
+        wrong = model(nodes, {"x": ("n", 4, 2)}, ["y"], 17, **arrays)
+        (place,) = [i for i, tensor in enumerate(wrong.graph.initializer) if tensor.name == name]
+        wrong.graph.initializer[place].CopyFrom(onnx.numpy_helper.from_array(array, name))
+        with pytest.raises(mpscnn.InvalidModelError):
+            importer.read(wrong)
+
+
+def test_many_values_of_sizes() -> None:
+    """Values computed of sizes are objects, so that there is a limit for them."""
+    nodes = [
+        node("Shape", ["x"], ["shape"], end=1),
+        node("Range", ["zero", "n", "one"], ["numbers"]),
+        node("Squeeze", ["shape"], ["n"]),
+        node("Add", ["numbers", "many"], ["places"]),
+        node("Gather", ["rows", "places"], ["y"], axis=0),
+        node("Reshape", ["x", "minus"], ["rows"]),
+    ]
+    nodes = [nodes[i] for i in (0, 2, 1, 3, 5, 4)]
+    arrays: dict[str, Any] = {"zero": np.int64(0), "one": np.int64(1), "minus": np.int64([-1])}
+    proto = model(nodes, {"x": ("n", 4, 2)}, ["y"], 17, many=np.zeros((1 << 20, 2), np.int64), **arrays)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="2097152 values computed of sizes, more than the max"):
+        importer.read(proto)
+
+
+RESIZED: list[dict[str, Any]] = [
+    {"mode": "linear", "coordinate_transformation_mode": "half_pixel"},
+    {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+    {"mode": "cubic", "coordinate_transformation_mode": "half_pixel"},
+    {"mode": "cubic", "coordinate_transformation_mode": "asymmetric", "cubic_coeff_a": -0.5, "exclude_outside": 1},
+    {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    {"mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"},
+]
+
+
+@pytest.mark.parametrize("given", RESIZED)
+@pytest.mark.parametrize("size", [(9, 4), (3, 6), (5, 6)])
+def test_resized_constants(given: dict[str, Any], size: tuple[int, int]) -> None:
+    """Positions of another size than that for which a network was trained."""
+    arrays: dict[str, Any] = {"c": values(1, 2, 5, 6), "sizes": np.int64([1, 2, *size])}
+    nodes = [node("Resize", ["c", "", "", "sizes"], ["r"], **given), node("Add", ["x", "r"], ["y"])]
+    check(
+        model(nodes, {"x": ("n", 2, *size)}, ["y"], 17, **arrays),
+        {"x": (1, 2, *size)},
+        {"x": (2, 2, *size)},
+        fixed=True,
+    )
+
+
+def test_resized_constants_by_scales() -> None:
+    arrays: dict[str, Any] = {"c": values(1, 2, 5, 6), "scales": np.float32([1, 1, 2, 0.5])}
+    nodes = [node("Resize", ["c", "", "scales"], ["r"], mode="linear"), node("Add", ["x", "r"], ["y"])]
+    check(model(nodes, {"x": ("n", 2, 10, 3)}, ["y"], 17, **arrays), {"x": (2, 2, 10, 3)}, fixed=True)
+    for wrong, message in (([1, 1, 1e9, 1], "more than the limit"), ([1, 1, 1e5, 1e5], "a constant of shape")):
+        arrays["scales"] = np.float32(wrong)
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match=message):
+            importer.read(
+                model(nodes, {"x": ("n", 2, "h", "w")}, ["y"], 17, **arrays), input_shapes={"x": (1, 2, 3, 3)}
+            )

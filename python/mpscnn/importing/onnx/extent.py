@@ -113,6 +113,38 @@ class Extent:
         return self.of == ("", "N") and self.ratio == 1
 
 
+@dataclass(frozen=True, eq=False)
+class ImageNumber(Extent):
+    """The number of an image in its batch, from 0, times `factor`, plus `offset`.
+
+    One of them is that of all images: an array of them has extent 1 along the axis of the images.
+    """
+
+    factor: int = 1
+    offset: int = 0
+
+    def __add__(self, other: Any) -> Extent:
+        if not isinstance(other, (int, np.integer)):
+            return super().__add__(other)
+        return replace(self, offset=self.offset + int(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Extent:
+        return self + -int(other) if isinstance(other, (int, np.integer)) else super().__sub__(other)
+
+    def __mul__(self, other: Any) -> Extent:
+        if not isinstance(other, (int, np.integer)):
+            return super().__mul__(other)
+        return replace(self, factor=self.factor * int(other), offset=self.offset * int(other))
+
+    __rmul__ = __mul__
+
+    def rounded(self, f: Callable[[float], int]) -> Extent:
+        """Return the number, which is whole."""
+        return self
+
+
 BATCH = Extent(None, ("", "N"))
 
 

@@ -14,7 +14,7 @@ from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import arithmetic, elementwise, general, resize, shape
 from . import moved
-from .extent import Extent, extents, settled
+from .extent import BATCH, Extent, extents, settled
 from .node import OF_VALUES, Call, Value, whole_shape
 from .reading import BFLOAT16, DTYPES, dtype_name
 from .table import operator
@@ -89,14 +89,16 @@ def _reshape(call: Call) -> Any:
         return together
     extents = whole_shape(call, x, target)
     groups = extents[0] if len(extents) == 2 else 0
-    if groups > 1 and set(call.readers) == {"InstanceNormalization"} and in_groups(x, groups):
+    if groups > 1 and set(call.readers) == {"InstanceNormalization"} and x.rank > 2 and x.shape[0] % groups == 0:
         # A group normalization: no other node reads this shape, which is valid at any size.
-        return replace(x, flat=(groups, x.size // groups))
+        x = general.with_channels_second(call.builder, x)
+        if in_groups(x, groups):
+            return replace(x, flat=(groups, x.size // groups))
     return shape.reshape(call.builder, x, extents)
 
 
 @operator("Flatten")
-def _flatten(call: Call) -> Value:
+def _flatten(call: Call) -> Any:
     x, axis = call.tensor(), call.integer("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1:
@@ -104,7 +106,12 @@ def _flatten(call: Call) -> Value:
     if 1 < axis <= x.rank and math.prod(x.shape[: axis - 1]) == 1:
         call.builder.fix_unless_constant(x)
         return shape.reshape(call.builder, x, (math.prod(x.shape[axis - 1 :]),))
-    raise UnmappedError("the batch taken together with other axes")
+    if not 1 < axis <= x.rank:
+        raise UnmappedError("the batch taken together with other axes")
+    # Rows of all images are one batch.
+    together = moved.merged(call, x, extents([BATCH * math.prod(x.shape[: axis - 1]), math.prod(x.shape[axis - 1 :])]))
+    assert together is not None
+    return together
 
 
 @operator("Squeeze")

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
 from ..builder import UnmappedError
+from ..ops import resize
 from . import scales
-from .extent import Extent, extents, is_symbolic, settled
+from .extent import Extent, ImageNumber, extents, is_symbolic, settled
 from .reading import DTYPES, dtype_name
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 1 << 26  # max values of a computed array
 SYMBOLS_LIMIT = 1 << 12  # max values that are compared one by one
+OBJECTS_LIMIT = 1 << 20  # max values that are computed of sizes
 
 
 def _checked(shape: Iterable[int]) -> tuple[int, ...]:
@@ -32,6 +34,11 @@ def _checked(shape: Iterable[int]) -> tuple[int, ...]:
     if any(e < 0 for e in found) or math.prod(found) > SIZE_LIMIT:
         raise UnmappedError(f"a constant of shape {found}")
     return found
+
+
+def _limited(size: int, limit: int) -> None:
+    if size > limit:
+        raise UnmappedError(f"{size} values computed of sizes, more than the maximum ({limit})")
 
 
 def _together(arrays: Iterable[NDArray[Any]]) -> None:
@@ -44,6 +51,8 @@ def _together(arrays: Iterable[NDArray[Any]]) -> None:
 def _elementwise(f: Callable[..., Any]) -> Callable[[Call, list[Any]], list[Any]]:
     def run(call: Call, arrays: list[Any]) -> list[Any]:
         _together(arrays)
+        if any(array.dtype == object for array in arrays):
+            _limited(math.prod(np.broadcast_shapes(*(array.shape for array in arrays))), OBJECTS_LIMIT)
         with np.errstate(all="ignore"):
             return [np.asarray(f(*arrays))]
 
@@ -84,8 +93,7 @@ def _equal(call: Call, arrays: list[Any]) -> list[Any]:
         return _settled(np.equal)(call, arrays)
     _together(arrays)
     a, b = np.broadcast_arrays(*arrays)
-    if a.size > SYMBOLS_LIMIT:
-        raise UnmappedError(f"{a.size} values compared with sizes, more than the maximum ({SYMBOLS_LIMIT})")
+    _limited(a.size, SYMBOLS_LIMIT)
     found = np.empty(a.size, bool)
     for i, pair in enumerate(zip(a.ravel(), b.ravel(), strict=True)):
         of_batch = [isinstance(v, Extent) and v.of == ("", "N") and v.ratio > 0 for v in pair]
@@ -192,6 +200,10 @@ def _slice(call: Call, arrays: list[Any]) -> list[Any]:
 
 
 def _range(call: Call, arrays: list[Any]) -> list[Any]:
+    if all(array.size == 1 for array in arrays):
+        first, last, by = (array.ravel()[0] for array in arrays)
+        if isinstance(last, Extent) and last.is_batch and not isinstance(first, Extent) and (first, by) == (0, 1):
+            return [extents([ImageNumber(None)])]
     start, stop, step = (settled(a, call.builder.fix).ravel()[0] for a in arrays)
     if step == 0 or not np.isfinite([start, stop, step]).all():
         raise InvalidModelError(f"a range from {start} to {stop} by {step}.")
@@ -370,6 +382,47 @@ def _matmul(call: Call, arrays: list[Any]) -> list[Any]:
     return [np.matmul(a, b)]
 
 
+def _resize(call: Call, arrays: list[Any]) -> list[Any]:
+    """Resize a constant, as a network does with positions that it was trained with."""
+    x = settled(arrays[0], call.builder.fix)
+    given = [None if array is None else settled(array, call.builder.fix) for array in arrays[1:]]
+    names = call.text("mode", "nearest"), call.text("coordinate_transformation_mode", "half_pixel")
+    if call.opset < 11 or names[0] not in ("nearest", "linear", "cubic") or names[1] not in resize.COORDINATES:
+        raise UnmappedError(f"a constant resized by {names[0]} and {names[1]}, in opset {call.opset}")
+    if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise UnmappedError("a constant resized in its aspect ratio")
+    axes = [axis % x.ndim for axis in call.integers("axes", list(range(x.ndim)))]
+    numbers = [array for array in given[1:3] if array is not None and array.size]
+    if len(numbers) != 1 or numbers[0].size != len(axes) or len(set(axes)) < len(axes):
+        raise InvalidModelError(f"scales and sizes {[array.tolist() for array in numbers]} for axes {axes}.")
+    of_axes = dict(zip(axes, numbers[0].ravel().tolist(), strict=True))
+    is_size = len(given) > 2 and numbers[0] is given[2]
+    smaller = any(e < x.shape[a] if is_size else e < 1 for a, e in of_axes.items())
+    if call.integer("antialias", 0) and smaller:
+        raise UnmappedError("antialias")
+    rounding = call.text("nearest_mode", "round_prefer_floor")
+    if rounding not in resize.ROUNDING:
+        raise InvalidModelError(f'nearest_mode "{rounding}".')
+    sizes, scales = (of_axes, {}) if is_size else ({}, of_axes)
+    coefficient, is_inner = call.real("cubic_coeff_a", -0.75), bool(call.integer("exclude_outside", 0))
+    return [resize.of_constant(x, sizes, scales, *names, rounding, coefficient, names[0] == "cubic" and is_inner)]
+
+
+def _gemm(call: Call, arrays: list[Any]) -> list[Any]:
+    """Multiply constant matrices, as a network does with positions: alpha * a @ b + beta * c."""
+    a, b, c = (None if array is None else settled(array, call.builder.fix) for array in [*arrays, None][:3])
+    if a is None or b is None or a.ndim != 2 or b.ndim != 2:
+        raise InvalidModelError("a product that is not of two matrices.")
+    a, b = a.T if call.integer("transA", 0) else a, b.T if call.integer("transB", 0) else b
+    _checked((len(a), b.shape[1]))
+    y = a @ b * a.dtype.type(call.real("alpha", 1.0))
+    if c is not None:
+        if np.broadcast_shapes(y.shape, c.shape) != y.shape:
+            raise InvalidModelError(f"a sum of {y.shape} and {c.shape}.")
+        y = y + c * a.dtype.type(call.real("beta", 1.0))
+    return [y.astype(a.dtype)]
+
+
 def _batch_normalization(call: Call, arrays: list[Any]) -> list[Any]:
     """Normalize constants: weights that are standardized, for which exporters write this operator in training."""
     x, scale, bias, *statistics = (settled(a, call.builder.fix) for a in arrays)
@@ -419,6 +472,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Flatten": _flatten,
     "Floor": _rounding(math.floor, np.floor),
     "Gather": _gather,
+    "Gemm": _gemm,
     "Greater": _settled(np.greater),
     "GreaterOrEqual": _settled(np.greater_equal),
     "Identity": lambda call, arrays: [arrays[0]],
@@ -443,6 +497,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "ReduceProd": _reduction(_prod),
     "ReduceSum": _reduction(np.sum),
     "Reshape": _reshape,
+    "Resize": _resize,
     "Round": _rounding(_round, np.round),
     "Shape": lambda call, arrays: [call.shape_slice(arrays[0].shape)],
     "Size": lambda call, arrays: [np.array(arrays[0].size, np.int64)],

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from . import sampling, shape
+from . import general, sampling, shape
 from .arithmetic import WEIGHTS_LIMIT
 from .pooling import window_axes
 
@@ -175,6 +175,45 @@ def _weighted(
         )
         tables[name] = sampling.interpolation_table(positions, axis.source, kernel, reach, exclude_outside)
     return sampling.windows(builder, tensor, tables)
+
+
+def of_constant(
+    array: NDArray[Any],
+    sizes: dict[int, int],
+    scales: dict[int, float],
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    coefficient: float,
+    exclude_outside: bool,
+) -> NDArray[Any]:
+    """Return a constant resized along the axes that have a size or a scale, as positions of a network are."""
+    if mode == "linear" and coordinates == "tf_half_pixel_for_nn":
+        raise UnmappedError(f"a linear resize with {coordinates}")
+    for place in sorted({*sizes, *scales}):
+        axis = _axis(array.shape[place], sizes.get(place), scales.get(place))
+        if axis.scale == 1 and axis.source == axis.result:
+            continue
+        if coordinates == "align_corners" and (axis.source * axis.scale) % 1 and place in scales:
+            raise UnmappedError("aligned corners of a result whose extent was rounded: ONNX takes the one that was not")
+        if array.size // axis.source * axis.result > WEIGHTS_LIMIT:
+            raise UnmappedError(f"a constant of shape {array.shape} resized to {axis.result} along axis {place}")
+        if mode == "nearest":
+            array = array.take(_sources(axis, coordinates, rounding, axis.source, axis.result), place)
+            continue
+        kernel = sampling.triangle if mode == "linear" else functools.partial(sampling.cubic, a=coefficient)
+        positions = COORDINATES[coordinates](
+            np.arange(axis.result, dtype=np.float64), axis.scale, axis.source, axis.result
+        )
+        reach = 1 if mode == "linear" else 2
+        table = sampling.interpolation_table(positions, axis.source, kernel, reach, exclude_outside)
+        assert table.weights is not None
+        total = np.zeros((*array.shape[:place], axis.result, *array.shape[place + 1 :]))
+        for tap, weights in enumerate(table.weights.T):
+            taken = array.take(np.minimum(table.first + tap, axis.source - 1), place)
+            total += taken * weights.reshape(-1, *(1,) * (array.ndim - place - 1))
+        array = total.astype(array.dtype)
+    return array
 
 
 # ---- nearest
@@ -434,6 +473,8 @@ def pad(
         return tensor
     if mode in ("circular", "wrap"):
         return _circular(builder, tensor, pad)
+    if tensor.flat is not None:
+        return _padded_one_by_one(builder, tensor, pad, mode, value)
     pads = {"H": (0, 0), "W": (0, 0), "C": (0, 0)}
     for i in range(len(pad) // 2):
         pair = int(pad[2 * i]), int(pad[2 * i + 1])
@@ -465,6 +506,21 @@ def pad(
         arguments["value"] = float(value)
     extents = {EXTENT[axis]: tensor.extent(axis) + sum(more[axis]) for axis in "HWC"}
     return builder.add("Pad", tensor, **extents, **arguments)
+
+
+def _padded_one_by_one(builder: Builder, x: Tensor, pad_: Sequence[int], mode: str, value: float | None) -> Tensor:
+    """Return a padded tensor whose axes were taken together or apart, axis by axis."""
+    if len(pad_) // 2 == x.rank and any(pad_[-2:]):
+        raise UnmappedError("padding of the batch")
+    for i in range(min(len(pad_) // 2, len(x.shape))):
+        pair = pad_[2 * i : 2 * i + 2]
+        if any(pair):
+            shape, place = list(x.shape), len(x.shape) - 1 - i
+            builder.fix_unless_constant(x)
+            y = pad(builder, general.around(builder, x, place), (0, 0, *pair), mode, value)
+            shape[place] = y.width
+            x = general.reshape(y, shape)
+    return x
 
 
 def _circular(builder: Builder, tensor: Tensor, pad: Sequence[int]) -> Tensor:
