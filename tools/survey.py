@@ -732,9 +732,7 @@ def _short(error: BaseException) -> str:
 # ---- all networks
 
 
-def run(
-    name: str, seconds: float, wall: float, gigabytes: float, **options: str | int | None
-) -> dict[str, Any]:
+def run(name: str, seconds: float, wall: float, gigabytes: float, **options: str | int | None) -> dict[str, Any]:
     """Survey one network in a process of its own, with options of `survey`; return its row."""
 
     def limit() -> None:
@@ -862,7 +860,10 @@ def main() -> None:
         os._exit(0)
     if given.one:
         with tempfile.TemporaryDirectory() as folder:
-            print(MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder, given.size, given.keep)), flush=True)
+            print(
+                MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder, given.size, given.keep)),
+                flush=True,
+            )
         os._exit(0)  # libraries may have threads that do not end
     if given.again:
         earlier = json.loads(Path(given.again).read_text())
