@@ -113,6 +113,21 @@ MERGED: dict[str, tuple[list[Any], dict[str, Any]]] = {
          node("Mul", ["m", "c"], ["d"]), node("Mul", ["d", "half"], ["r"])],
         {"root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)},
     ),
+    "batch normalization": (
+        [node("BatchNormalization", ["m", "scale", "bias", "mean", "variance"], ["r"], epsilon=1e-3)],
+        {"scale": values(4), "bias": values(4), "mean": values(4), "variance": np.float32([1, 2, 0.5, 3])},
+    ),
+    "padding": (
+        [node("Pad", ["m", "pads"], ["p"]), node("Slice", ["p", "first", "last", "axes"], ["r"])],
+        {"pads": np.int64([0, 1, 2, 0, 0, 1]), "first": np.int64([0, 1]), "last": np.int64([4, 6]),
+         "axes": np.int64([1, 2])},
+    ),
+    "no padding": ([node("Pad", ["m", "pads"], ["p"]), node("Relu", ["p"], ["r"])], {"pads": np.zeros(6, np.int64)}),
+    "sums of products": (
+        [node("Einsum", ["m", "m"], ["e"], equation="b i d, b j d -> b i j"),
+         node("Einsum", ["e", "m"], ["r"], equation="bij,bjd->bid")],
+        {},
+    ),
     "the batch in the middle": (
         [node("Transpose", ["m"], ["t"], perm=[1, 0, 2]), node("Add", ["t", "c"], ["u"]),
          node("Gather", ["u", "places"], ["g"], axis=0), node("Transpose", ["g"], ["r"], perm=[1, 0, 2])],
@@ -132,6 +147,102 @@ def together(nodes: list[Any], arrays: dict[str, Any], batch: Any = 2) -> onnx.M
     return model(
         ends, {"x": (batch, 3, 4, 5)}, ["y"], 17, into=np.int64([-1, 4, 5]), out=np.int64([-1, 3, 4, 5]), **arrays
     )
+
+
+def test_rows_of_all_images() -> None:
+    """A Flatten that takes the batch together with tokens, as batch normalization of them does."""
+    names = ["scale", "bias", "mean", "variance"]
+    nodes = [
+        node("Flatten", ["x"], ["rows"], axis=2),
+        node("BatchNormalization", ["rows", *names], ["n"]),
+        node("Reshape", ["n", "out"], ["y"]),
+    ]
+    arrays = {name: values(5) for name in names[:3]} | {"variance": np.float32([1, 2, 0.5, 3, 1])}
+    check(
+        model(nodes, {"x": ("n", 3, 5)}, ["y"], 17, out=np.int64([-1, 3, 5]), **arrays),
+        {"x": (1, 3, 5)}, {"x": (4, 3, 5)}, fixed=True,
+    )  # fmt: skip
+
+
+def strided(batch: Any, places: NDArray[Any]) -> onnx.ModelProto:
+    """Return a model that reads values of each image by their places in all images, as torch.as_strided is written."""
+    nodes = [
+        node("Shape", ["x"], ["shape"], end=1),
+        node("Squeeze", ["shape"], ["n"]),
+        node("Range", ["zero", "n", "one"], ["numbers"]),
+        node("Mul", ["numbers", "size"], ["firsts"]),
+        node("Unsqueeze", ["firsts", "axes"], ["columns"]),
+        node("Add", ["columns", "places"], ["indices"]),
+        node("Reshape", ["x", "into"], ["all"]),
+        node("Gather", ["all", "indices"], ["y"], axis=0),
+    ]
+    return model(
+        nodes, {"x": (batch, 2, 3)}, ["y"], 17, zero=np.int64(0), one=np.int64(1), size=np.int64(6),
+        axes=np.int64([1, 2]), places=places, into=np.int64([-1]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("places", [np.arange(6).reshape(1, 3, 2), np.int64([[[5], [0], [0], [2]]])])
+def test_strided(places: NDArray[Any]) -> None:
+    check(strided("n", places), {"x": (1, 2, 3)}, {"x": (3, 2, 3)}, fixed=True)
+    check(strided(3, places), {"x": (3, 2, 3)}, fixed=True)
+
+
+@pytest.mark.parametrize("batch", ["n", 3])
+def test_strided_into_other_images(batch: Any) -> None:
+    for places in (np.int64([[[0], [6]]]), np.int64([[[0], [-1]]])):
+        with pytest.raises(mpscnn.UnsupportedOperatorError, match="values of other images of the batch"):
+            mpscnn.load(strided(batch, places))
+    other = strided(batch, np.int64([[[0], [1]]]))
+    other.graph.initializer[2].CopyFrom(onnx.numpy_helper.from_array(np.int64(2), "size"))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="values of other images of the batch"):
+        mpscnn.load(other)
+
+
+def test_windows_of_an_adaptive_pooling() -> None:
+    """Places along two axes in front of the batch, as torch.onnx writes an adaptive pooling of windows that overlap."""
+    rows, columns = np.int64([[0, 1], [1, 2], [2, 3]]), np.int64([[0, 1], [2, 4]])
+    indices = np.stack(np.broadcast_arrays(rows[:, :, None, None], columns), -1)
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[2, 3, 0, 1]),
+        node("GatherND", ["t", "indices"], ["g"]),
+        node("Transpose", ["g"], ["w"], perm=[4, 5, 0, 1, 2, 3]),
+        node("Where", ["mask", "zero", "w"], ["v"]),
+        node("Gather", ["v", "one"], ["a"], axis=3),
+        node("Gather", ["a", "one"], ["b"], axis=4),
+        node("Div", ["b", "counts"], ["y"]),
+    ]
+    arrays = {"mask": np.array([[True, False], [False, False], [False, True]])[:, :, None, None]}
+    arrays |= {"counts": np.float32([[1, 2], [2, 4], [1, 2]]), "zero": np.float32(0), "one": np.int64(1)}
+    proto = model(nodes, {"x": ("n", 3, 4, 5)}, ["y"], 17, indices=indices, **arrays)
+    check(proto, {"x": (1, 3, 4, 5)}, {"x": (2, 3, 4, 5)}, fixed=True)
+
+
+def masked(order: list[int] | None = None) -> onnx.ModelProto:
+    """Return a model that adds a constant for each window, repeated for each image; `order`: of its axes, batch 0."""
+    nodes = [
+        node("Shape", ["x"], ["whole"], end=1),
+        node("Concat", ["whole", "kept"], ["given"], axis=0),
+        node("Unsqueeze", ["c", "first"], ["one"]),
+        node("Expand", ["one", "given"], ["expanded"]),
+        node("Reshape", ["expanded" if order is None else "turned", "into"], ["each"]),
+        node("Add", ["each", "row"], ["mask"]),
+        node("Reshape", ["x", "into"], ["m"]),
+        node("Add", ["m", "mask"], ["r"]),
+        node("Reshape", ["r", "out"], ["y"]),
+    ]
+    if order is not None:
+        nodes.insert(4, node("Transpose", ["expanded"], ["turned"], perm=order))
+    return model(
+        nodes, {"x": ("n", 3, 4, 5)}, ["y"], 17, kept=np.int64([3, 4, 5]), first=np.int64([0]), c=values(3, 4, 5),
+        into=np.int64([-1, 4, 5]), out=np.int64([-1, 3, 4, 5]), row=values(1, 4, 5),
+    )  # fmt: skip
+
+
+def test_constant_of_each_window() -> None:
+    check(masked(), {"x": (1, 3, 4, 5)}, {"x": (3, 3, 4, 5)}, fixed=True)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="values of its own for each image of the batch"):
+        mpscnn.load(masked([1, 0, 2, 3]))  # each window for all images, then the next
 
 
 @pytest.mark.parametrize("name", MERGED)
@@ -204,6 +315,7 @@ REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
     ([node("Softmax", ["m"], ["r"], axis=0)], {}, "an operator along the batch"),
     ([node("Add", ["m", "c"], ["r"])], {"c": values(6, 4, 5)}, "values of its own for each image of the batch"),
     ([node("ReduceSum", ["m", "a"], ["r"])], {"a": np.int64([0])}, "an operator along the batch"),
+    ([node("Pad", ["m", "p"], ["r"])], {"p": np.int64([1, 0, 0, 0, 0, 0])}, "an operator along the batch"),
     ([node("Add", ["m", "x"], ["r"])], {}, "tensors with the batch at different places"),
     ([node("LpNormalization", ["m"], ["r"])], {}, "a tensor whose batch is not the first axis, or taken together"),
     ([node("Transpose", ["m"], ["t"], perm=[1, 0, 2]), node("Add", ["m", "t"], ["r"])], {}, "at different places"),

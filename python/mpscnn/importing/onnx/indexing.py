@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import InvalidModelError
-from ..builder import Tensor, UnmappedError
+from ..builder import Builder, Tensor, UnmappedError
 from ..ops import scattering
 from .node import Call, Value
 from .table import operator
@@ -52,6 +52,12 @@ def _places(indices: NDArray[np.int64], extents: tuple[int, ...]) -> NDArray[np.
     found = _within(indices, extents)
     steps = np.array([math.prod(extents[i + 1 :]) for i in range(len(extents))], np.int64)
     return np.asarray((found * steps).sum(-1, dtype=np.int64))
+
+
+def taken(builder: Builder, x: Tensor, indices: NDArray[Any]) -> Tensor:
+    """Return values at constant places, with an index for each of the first axes behind the batch."""
+    axes = indices.shape[-1]
+    return scattering.take(builder, x, _places(_whole(indices), x.shape[:axes]), axes)
 
 
 def _of_each_image(call: Call, indices: NDArray[Any], rank: int) -> NDArray[np.int64]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import shape
-from .extent import BATCH, Extent, extents, settled
+from . import indexing
+from .extent import BATCH, Extent, ImageNumber, extents, settled
 from .node import Call, Moved
 from .table import OPERATORS
 
@@ -46,7 +47,7 @@ def _multiple(item: Any) -> int:
 def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Any:
     """Return the result of a Reshape that takes the batch together with other axes; None if it does not."""
     items = list(target.ravel())
-    if len(items) < 2:
+    if not items:
         return None
     count, rest = _multiple(items[0]), items[1:]
     if count < 2 and (isinstance(items[0], Extent) or items[0] != -1):
@@ -112,12 +113,18 @@ class _Lifted:
             )
         return axis + self.front - (axis > self.first.place)
 
-    def constant(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return a constant that broadcasts with the tensors as it does with the model's."""
+    def constant(self, array: NDArray[Any], is_repeated: bool = False) -> NDArray[Any]:
+        """Return a constant that broadcasts with the tensors as it does with the model's.
+
+        `is_repeated`: the model has its first axis once for each image.
+        """
         place = self.first.place
         if array.ndim <= self.rank - 1 - place or array.size == 1:
             return array.reshape(()) if array.size == 1 else array
-        whole = array.reshape((1,) * (self.rank - array.ndim) + array.shape)
+        whole: NDArray[Any] = array.reshape((1,) * (self.rank - array.ndim) + array.shape)
+        is_one = is_repeated or self.call.batch == 1
+        if is_one and place == 0 and not self.first.behind and whole.shape[0] == self.first.images > 1:
+            return whole[None]
         if whole.ndim != self.rank or whole.shape[place] != 1:
             raise UnmappedError(f"a constant of shape {array.shape} with values of its own for each image of the batch")
         whole = np.moveaxis(whole, place, 0)
@@ -161,12 +168,16 @@ def apply(call: Call) -> Any:
         return call.shape_slice([*own[: first.place], batch, *own[first.place :]])
     values = [value.tensor if isinstance(value, Moved) else value for value in given]
     rows = 1 if len(values) > 1 and isinstance(values[1], np.ndarray) and values[1].ndim == 2 else 2
-    if operator in POINTWISE or (operator == "MatMul" and lifted.first.place < lifted.rank - rows):
+    if (
+        operator in POINTWISE
+        or operator == "Einsum"
+        or (operator == "MatMul" and lifted.first.place < lifted.rank - rows)
+    ):
         values = [
-            lifted.constant(settled(v, call.builder.fix))
+            lifted.constant(settled(v, call.builder.fix), is_repeated)
             if isinstance(v, np.ndarray) and (operator != "MatMul" or v.ndim > 2)
             else v
-            for v in values
+            for v, is_repeated in zip(values, call.repeated or [False] * len(values), strict=True)
         ]
         if operator != "Clip" and operator in POINTWISE:
             ranks = {v.rank for v in values if isinstance(v, Tensor)}
@@ -184,6 +195,14 @@ def apply(call: Call) -> Any:
         if first.place == 0 and not first.behind:
             return lifted.run(operator, values)
         return _reshaped(call, first, list(target.ravel()))
+    if operator == "BatchNormalization" and lifted.first.place == 0:
+        return _normalized(call, lifted)
+    if operator == "Gather" and first.merged and call.integer("axis", 0) in (0, -first.rank) and not first.place:
+        return _gathered(call, lifted)
+    if operator == "GatherND" and not call.integer("batch_dims", 0):
+        return _gathered_along_several(call, first)
+    if operator == "Pad":
+        return _padded(call, lifted)
     if operator == "Gemm" and first.rank == 2 and first.place == 0:
         return _linear(call, lifted)
     if operator in ("Squeeze", "Unsqueeze"):
@@ -231,6 +250,62 @@ def _sliced(call: Call, lifted: _Lifted, x: Moved) -> Any:
     if call.opset < 10:
         return lifted.back(lifted.run("Slice", [x.tensor], starts=numbers[0], ends=numbers[1], axes=numbers[2]))
     return lifted.back(lifted.run("Slice", [x.tensor, *(np.array(row, np.int64) for row in numbers)]))
+
+
+def _gathered(call: Call, lifted: _Lifted) -> Any:
+    """Return values of each image at constant places of its own part of an axis, as of a strided view of all images."""
+    x, indices = lifted.first, call.value(1)
+    refused = UnmappedError("values of other images of the batch, or at places that are computed")
+    if not isinstance(indices, np.ndarray) or not indices.ndim or x.behind:
+        raise refused
+    if indices.dtype == object:
+        numbers = indices.ravel().tolist()
+        if indices.shape[0] != 1 or not all(isinstance(n, ImageNumber) and n.factor == x.images for n in numbers):
+            raise refused
+        places = np.array([n.offset for n in numbers], np.int64).reshape(indices.shape[1:])
+    else:
+        if indices.dtype.kind not in "iu" or call.batch is None or indices.shape[0] != call.batch:
+            raise refused
+        first = np.arange(call.batch).reshape(-1, *(1,) * (indices.ndim - 1)) * x.images
+        own = indices.astype(np.int64) - first
+        if not (own == own[:1]).all():
+            raise refused
+        places = own[0]
+    if places.size and not 0 <= places.min() <= places.max() < x.images:
+        raise refused
+    return lifted.run("Gather", [x.tensor, places], axis=1)
+
+
+def _gathered_along_several(call: Call, x: Moved) -> Any:
+    """Return values at constant places along the axes in front of the batch."""
+    indices = call.array(1, "indices")
+    axes = indices.shape[-1] if indices.ndim > 1 else 0
+    if not 0 < axes <= x.place or x.merged:
+        raise UnmappedError("indices of images, or of axes behind that of the batch, which is not the first")
+    call.builder.fix_unless_constant(x.tensor)
+    y = indexing.taken(call.builder, x.tensor, indices)
+    return replace(x, tensor=y, place=x.place - axes + indices.ndim - 1)
+
+
+def _padded(call: Call, lifted: _Lifted) -> Any:
+    """Return a padding along other axes than the batch's."""
+    x = lifted.first
+    pads = call.numbers(1, "pads", "pads")
+    axes = call.numbers(3, None, "axes") if call.opset >= 18 else None
+    axes = list(range(x.rank)) if axes is None else axes
+    if pads is None or len(pads) != 2 * len(axes):
+        raise InvalidModelError(f"{call.name} (Pad): pads {pads} for axes {axes} of {x.rank}.")
+    sides = [0] * (2 * x.tensor.rank)
+    for axis, before, after in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
+        if before or after:
+            place = lifted.axis(axis)
+            sides[place], sides[place + x.tensor.rank] = before, after
+    if not any(sides):
+        return x
+    if call.has("pads"):
+        return lifted.back(lifted.run("Pad", [x.tensor, *call.values[1:]], pads=sides))
+    value = call.value(2)
+    return lifted.back(lifted.run("Pad", [x.tensor, np.array(sides, np.int64), value]))
 
 
 def _permuted(call: Call, x: Moved, order: list[int]) -> Any:
@@ -286,6 +361,26 @@ def _linear(call: Call, lifted: _Lifted) -> Any:
         raise UnmappedError("a product whose batch is taken together with other axes, with alpha, beta or transA")
     y = lifted.run("MatMul", [lifted.first.tensor, weight.T if call.integer("transB", 0) else weight])
     return lifted.back(y if bias is None else lifted.run("Add", [y, lifted.constant(bias)]))
+
+
+def _normalized(call: Call, lifted: _Lifted) -> Any:
+    """Return a batch normalization with constant statistics, as a product and a sum for each channel."""
+    if call.integer("training_mode", 0) or not call.integer("spatial", 1) or call.opset < 7:
+        raise UnmappedError("batch normalization in training, or of an opset before 7, of a batch with other axes")
+    call.only_first_output()
+    weight, bias, mean, variance = (
+        call.weights(i, what).astype(np.float64) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
+    )
+    x = lifted.first.tensor
+    channels = x.shape[lifted.axis(1) - 1] if lifted.rank > 1 else 0
+    if any(array.shape != (channels,) for array in (weight, bias, mean, variance)):
+        raise InvalidModelError(
+            f"{call.name} (BatchNormalization): statistics of {mean.shape} for {channels} channels."
+        )
+    factor = weight / np.sqrt(variance + call.real("epsilon", 1e-5))
+    to = (channels, *(1,) * (lifted.rank - 2))
+    rows = [array.astype(np.float32).reshape(to) for array in (factor, bias - mean * factor)]
+    return lifted.back(lifted.run("Add", [lifted.run("Mul", [x, rows[0]]), rows[1]]))
 
 
 def _unsqueezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Any:

@@ -107,6 +107,8 @@ class Call:
         Whether the first input has integers or truth values.
     types : tuple of str
         For each input, "int64", ... or "bool" if it is computed and has these; "": floats, or a constant.
+    repeated : tuple of bool
+        For each input, whether it is a constant whose first axis the model has once for each image of the batch.
     """
 
     def __init__(
@@ -121,11 +123,12 @@ class Call:
         readers: tuple[str, ...],
         is_whole: bool = False,
         types: Sequence[str] = (),
+        repeated: Sequence[bool] = (),
     ) -> None:
         self.operator, self.name, self.opset = node.op_type, name, source.opset
         self.source, self.builder, self.values = source, builder, values
         self.batch, self.wanted, self.readers, self.is_whole = batch, wanted, readers, is_whole
-        self.types = tuple(types)
+        self.types, self.repeated = tuple(types), tuple(repeated)
         self._node = node
         self._attributes = {attribute.name: attribute for attribute in node.attribute}
 

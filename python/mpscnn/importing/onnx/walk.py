@@ -89,6 +89,7 @@ class Walk:
         self.types: dict[str, str] = {}  # of computed integers, where the model says it
         self.fractions: dict[str, int] = {}  # of values that hold fractions of this number
         self.of_each_image: set[str] = set()  # constants as large as the batch: here, those of one image
+        self.repeated: set[str] = set()  # of these, constants whose first axis the model has once for each image
         self.failed: set[str] = set()
         self.refused: list[tuple[str, str, str]] = []
         self.batch: int | None = None
@@ -421,7 +422,10 @@ class Walk:
         types = [
             self.types.get(i, "bool" if i in self.truths else "int64" if i in self.integers else "") for i in inputs
         ]
-        call = Call(node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole, types)
+        repeated = [i in self.repeated for i in inputs]
+        call = Call(
+            node, name, self.source, self.builder, values, self.batch, wanted, readers, is_whole, types, repeated
+        )
         if node.op_type == "Constant":
             return [_constant(call)]
         if operator == "If" and isinstance(call.any_value(0), np.ndarray):
@@ -458,9 +462,23 @@ class Walk:
                 axes = values[1].ravel().tolist()
             if operator in ("NonZero", "Size") or not axes or {0, -values[0].ndim} & set(axes):
                 raise UnmappedError("a value that is computed of the size of the batch")
-        shape = {"ConstantOfShape": values[:1], "Expand": values[1:2]}.get(operator, [])
-        if known or any(getattr(extent, "is_batch", False) for array in shape for extent in array.ravel()[:1]):
+        shape = {"ConstantOfShape": values[:1], "Expand": values[1:2], "Range": values[1:2]}.get(operator, [])
+        is_new = any(getattr(extent, "is_batch", False) for array in shape for extent in array.ravel()[:1])
+        if known or is_new:
             self.of_each_image.update(node.output)
+        if is_new or self._keeps_images_first(operator, node, values):
+            self.repeated.update(node.output)
+
+    def _keeps_images_first(self, operator: str, node: NodeProto, values: list[Any]) -> bool:
+        """Return whether the first axis of a constant result is one of the repeated constants among the inputs."""
+        found = [i in self.repeated for i in node.input]
+        if operator == "Reshape":
+            return found[0]
+        if operator not in moved.POINTWISE or not any(found):
+            return False
+        given = [(one, np.shape(value)) for one, value in zip(found, values, strict=True) if value is not None]
+        rank = max(len(shape) for _, shape in given)
+        return all(len(shape) == rank if one else len(shape) < rank or shape[0] == 1 for one, shape in given)
 
     def _branch(self, node: NodeProto, name: str, call: Call) -> list[Value]:
         """Return the results of the branch of an If whose condition is known."""
