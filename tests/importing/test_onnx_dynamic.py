@@ -193,7 +193,7 @@ REFUSED: list[tuple[list[Any], tuple[Any, ...], dict[str, Any], str]] = [
     ([DYNAMIC, node("Cast", ["q"], ["y"], to=1)], (2, 4), {}, r"begin: one scale of all images of a batch of 2"),
     ([DYNAMIC, node("Cast", ["q"], ["y"], to=1)], ("n", 4), {}, "a batch of any size; declare a batch of 1"),
     ([DYNAMIC, node("Add", ["scale", "scale"], ["y"])], (1, 4), {}, "y: it has no axis for the images of a batch"),
-    ([DYNAMIC, node("Relu", ["scale"], ["s"]), node("Mul", ["x", "s"], ["y"])], (1, 4), {}, "of all values of a"),
+    ([DYNAMIC, node("Celu", ["scale"], ["s"]), node("Mul", ["x", "s"], ["y"])], (1, 4), {}, "of all values of a"),
     ([DYNAMIC, node("ConvInteger", ["q", "w", "zero"], ["n"]), CAST], (1, 64, 40, 40),
      {"w": np.full((1, 64, 40, 40), 127, np.int8)}, "sums of up to 3316224000, which wrap beyond 2147483647"),
     ([DYNAMIC, node("ConvInteger", ["q", "w", "zero", "z"], ["n"]), CAST], (1, 4, 6, 5),

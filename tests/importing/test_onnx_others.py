@@ -245,6 +245,43 @@ def test_group_normalization_of_tokens() -> None:
     check(proto, {"x": (1, 6, 4, 5)}, {"x": (2, 6, 4, 5)}, fixed=True)
 
 
+@pytest.mark.parametrize("kind", ["DepthToSpace", "SpaceToDepth"])
+@pytest.mark.parametrize("channels", [8, 12])
+def test_blocks_of_tokens(kind: str, channels: int) -> None:
+    """Of an image that was tokens, whose channels are not the last axis that is stored."""
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        node("Softmax", ["x"], ["a"], axis=2),
+        node("MatMul", ["t", "a"], ["p"]),
+        node("MatMul", ["p", "t"], ["q"]),
+        node("Reshape", ["q", "image"], ["i"]),
+        node(kind, ["i"], ["d"], blocksize=2),
+        node("Relu", ["d"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ("n", 24, channels)}, ["y"], 17, image=np.int64([-1, channels, 4, 6]))
+    check(proto, {"x": (1, 24, channels)}, {"x": (3, 24, channels)}, fixed=True)
+
+
+def test_convolutions_of_constants() -> None:
+    """Positions that a network convolves (XCiT)."""
+    nodes = [
+        node("Conv", ["c", "w", "b"], ["p"], pads=[1, 0, 1, 2], strides=[1, 2], group=2),
+        node("Add", ["x", "p"], ["y"]),
+    ]
+    arrays: dict[str, Any] = {"c": values(1, 4, 5, 6), "w": values(6, 2, 3, 3), "b": values(6)}
+    proto = model(nodes, {"x": ("n", 6, 5, 3)}, ["y"], 17, **arrays)
+    check(proto, {"x": (1, 6, 5, 3)}, {"x": (2, 6, 5, 3)}, fixed=True)
+    pads = next(attribute for attribute in nodes[0].attribute if attribute.name == "pads")
+    pads.ints[0] = 1 << 40
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="a constant convolved with pads"):
+        importer.read(model(nodes, {"x": ("n", 6, "h", 3)}, ["y"], 17, **arrays), input_shapes={"x": (1, 6, 5, 3)})
+    pads.ints[0] = 1
+    arrays |= {"c": values(1, 4, 400, 400), "w": values(600, 2, 3, 3), "b": values(600)}
+    proto = model(nodes, {"x": ("n", 600, "h", "w")}, ["y"], 17, **arrays)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="convolved with weights"):
+        importer.read(proto, input_shapes={"x": (1, 600, 400, 200)})
+
+
 def test_products_of_constants() -> None:
     """Positions that a network multiplies by its weights."""
     nodes = [

@@ -172,6 +172,14 @@ class Builder:
                 spec, height=extents.get("H", 1), width=extents.get("W", 1), fixed_by=self.origin or "the importer"
             )
 
+    def drop(self, count: int) -> None:
+        """Remove the nodes behind the first `count`, of an operator that is imported in another way."""
+        if len(self.graph.nodes) > count:
+            self.graph._names -= {node.name for node in self.graph.nodes[count:]}
+            del self.graph.nodes[count:]
+            self._forget()
+            self._varying.clear()
+
     def _forget(self) -> None:
         for known in self._constant.values():
             known.clear()

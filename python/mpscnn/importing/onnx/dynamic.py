@@ -18,7 +18,7 @@ from ...errors import InvalidModelError
 from ..builder import Tensor, UnmappedError
 from ..ops import arithmetic, dynamic_quantization, elementwise
 from . import layers
-from .node import Alone, Call, Value
+from .node import Alone, Call, Moved, Value
 from .table import OPERATORS, operator
 
 EXACT, WRAPS = 1 << 24, 1 << 31
@@ -113,7 +113,7 @@ READ = frozenset({*_ARITHMETIC, "Cast", "Identity", "ConvInteger", "MatMulIntege
 
 def apply(call: Call) -> Any:
     """Return the result of an operator some of whose inputs are `Alone`."""
-    if call.operator not in READ:
+    if call.operator not in READ or any(isinstance(value, Moved) for value in list[Any](call.values)):
         raise UnmappedError("a value that is computed of all values of a tensor")
     if call.operator == "DequantizeLinear":
         return _dequantized(call)

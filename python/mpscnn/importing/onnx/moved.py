@@ -36,7 +36,7 @@ ALONG = {"Concat": None, "Gather": 0, "LayerNormalization": -1, "LogSoftmax": -1
 OVER = {"ReduceL2": 1, "ReduceMax": 1, "ReduceMean": 1, "ReduceMin": 1, "ReduceSum": 1}
 
 
-def _multiple(item: Any) -> int:
+def multiple_of_batch(item: Any) -> int:
     """Return how many times the batch an extent of a shape is, 0 if it is no multiple."""
     if not isinstance(item, Extent):
         return 0
@@ -49,7 +49,7 @@ def merged(call: Call, x: Tensor, target: NDArray[Any]) -> Any:
     items = list(target.ravel())
     if not items:
         return None
-    count, rest = _multiple(items[0]), items[1:]
+    count, rest = multiple_of_batch(items[0]), items[1:]
     if count < 2 and (isinstance(items[0], Extent) or items[0] != -1):
         return None
     if any(isinstance(item, Extent) and item.value is None for item in rest):
@@ -136,7 +136,7 @@ class _Lifted:
         if len(items) != self.rank:
             raise UnmappedError(f"a shape of {len(items)} axes for a tensor of {self.rank}")
         item = items.pop(self.first.place)
-        count = _multiple(item) or (1 if not isinstance(item, Extent) and item == 1 else 0)
+        count = multiple_of_batch(item) or (1 if not isinstance(item, Extent) and item == 1 else 0)
         if count not in (1, self.first.images):
             raise UnmappedError("the batch repeated")
         return extents([BATCH, *([count] if self.first.merged else []), *items])
@@ -338,7 +338,7 @@ def _reshaped(call: Call, x: Moved, items: list[Any]) -> Any:
         raise refused
     b, t, count = call.builder, x.tensor, x.tensor.shape[0]
     b.fix_unless_constant(t)
-    parts = _multiple(items[1])
+    parts = multiple_of_batch(items[1])
     if parts:
         inside = _numbers(call, [items[0], parts, *items[2:]], t.size)
         if inside[0] != count:
@@ -349,7 +349,7 @@ def _reshaped(call: Call, x: Moved, items: list[Any]) -> Any:
             raise refused
         y = shape.reshape(b, t, inside)
         return Moved(shape.permute(b, y, [0, 2, 1, *range(3, len(inside) + 1)]), 1, True)
-    if _multiple(items[0]) != count:
+    if multiple_of_batch(items[0]) != count:
         raise refused
     return Moved(shape.reshape(b, t, _numbers(call, [count, *items[1:]], t.size)), 0, True, True)
 
@@ -365,22 +365,25 @@ def _linear(call: Call, lifted: _Lifted) -> Any:
 
 def _normalized(call: Call, lifted: _Lifted) -> Any:
     """Return a batch normalization with constant statistics, as a product and a sum for each channel."""
+    x = lifted.first.tensor
+    factor, offset = normalization_of(call, x.shape[lifted.axis(1) - 1] if lifted.rank > 1 else 0, lifted.rank)
+    return lifted.back(lifted.run("Add", [lifted.run("Mul", [x, factor]), offset]))
+
+
+def normalization_of(call: Call, channels: int, rank: int) -> list[NDArray[np.float32]]:
+    """Return factors and offsets of a batch normalization, for tensors of `rank` axes."""
     if call.integer("training_mode", 0) or not call.integer("spatial", 1) or call.opset < 7:
         raise UnmappedError("batch normalization in training, or of an opset before 7, of a batch with other axes")
     call.only_first_output()
     weight, bias, mean, variance = (
         call.weights(i, what).astype(np.float64) for i, what in enumerate(("scales", "a bias", "means", "variances"), 1)
     )
-    x = lifted.first.tensor
-    channels = x.shape[lifted.axis(1) - 1] if lifted.rank > 1 else 0
     if any(array.shape != (channels,) for array in (weight, bias, mean, variance)):
         raise InvalidModelError(
             f"{call.name} (BatchNormalization): statistics of {mean.shape} for {channels} channels."
         )
     factor = weight / np.sqrt(variance + call.real("epsilon", 1e-5))
-    to = (channels, *(1,) * (lifted.rank - 2))
-    rows = [array.astype(np.float32).reshape(to) for array in (factor, bias - mean * factor)]
-    return lifted.back(lifted.run("Add", [lifted.run("Mul", [x, rows[0]]), rows[1]]))
+    return [array.astype(np.float32).reshape(-1, *(1,) * (rank - 2)) for array in (factor, bias - mean * factor)]
 
 
 def _unsqueezed(call: Call, lifted: _Lifted, x: Moved, axes: list[int]) -> Any:

@@ -253,13 +253,15 @@ def _is_position_major(call: Call) -> bool:
 @operator("DepthToSpace")
 def _depth_to_space(call: Call) -> Value:
     major = _is_position_major(call)
-    return resize.pixel_shuffle(call.builder, call.tensor(), call.integer("blocksize"), position_major=major)
+    x = general.with_channels_second(call.builder, call.tensor())
+    return resize.pixel_shuffle(call.builder, x, call.integer("blocksize"), position_major=major)
 
 
 @operator("SpaceToDepth")
 def _space_to_depth(call: Call) -> Value:
     major = _is_position_major(call)
-    return resize.pixel_unshuffle(call.builder, call.tensor(), call.integer("blocksize"), position_major=major)
+    x = general.with_channels_second(call.builder, call.tensor())
+    return resize.pixel_unshuffle(call.builder, x, call.integer("blocksize"), position_major=major)
 
 
 @operator("AffineGrid")

@@ -408,6 +408,23 @@ def _resize(call: Call, arrays: list[Any]) -> list[Any]:
     return [resize.of_constant(x, sizes, scales, *names, rounding, coefficient, names[0] == "cubic" and is_inner)]
 
 
+def _conv(call: Call, arrays: list[Any]) -> list[Any]:
+    """Convolve constants, as a network does with positions, by ONNX's reference implementation."""
+    x, weight, *bias = (None if array is None else settled(array, call.builder.fix) for array in arrays)
+    if x is None or weight is None or x.ndim < 3 or weight.ndim != x.ndim or 0 in (*x.shape, *weight.shape):
+        raise InvalidModelError("a convolution without values or weights, or of other axes.")
+    reach = [
+        (k - 1) * d + 1 for k, d in zip(weight.shape[2:], call.integers("dilations", [1] * (x.ndim - 2)), strict=True)
+    ]
+    pads = call.integers("pads", [0] * (2 * x.ndim - 4))
+    if any(not 0 <= pad < 2 * extent for pad, extent in zip(pads, 2 * reach, strict=True)):
+        raise UnmappedError(f"a constant convolved with pads {pads}")
+    places = math.prod(e + 4 * r for e, r in zip(x.shape[2:], reach, strict=True)) * len(x)
+    if places * weight.size > SIZE_LIMIT:
+        raise UnmappedError(f"a constant of shape {x.shape} convolved with weights {weight.shape}")
+    return call.evaluated([x, weight, *bias])
+
+
 def _gemm(call: Call, arrays: list[Any]) -> list[Any]:
     """Multiply constant matrices, as a network does with positions: alpha * a @ b + beta * c."""
     a, b, c = (None if array is None else settled(array, call.builder.fix) for array in [*arrays, None][:3])
@@ -462,6 +479,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Cast": _cast,
     "Ceil": _rounding(math.ceil, np.ceil),
     "Concat": _concat,
+    "Conv": _conv,
     "ConstantOfShape": _constant_of_shape,
     "DequantizeLinear": _dequantize,
     "Div": _elementwise(_divide),

@@ -17,7 +17,7 @@ from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import FRACTIONS, Graph
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, arithmetic, normalization
-from . import branches, dynamic, moved, quantization, static
+from . import alone, branches, dynamic, moved, quantization, static
 from .extent import settled
 from .layers import EXTENT_LIMIT
 from .node import Alone, Call, Moved, Value
@@ -93,6 +93,7 @@ class Walk:
         self.failed: set[str] = set()
         self.refused: list[tuple[str, str, str]] = []
         self.batch: int | None = None
+        self.is_for_one_image = True  # whether each input declares a batch of 1
         self._initializers = {tensor.name: tensor for tensor in source.graph.initializer}
         self._constant_nodes: dict[str, NodeProto] | None = None
         self._makers: dict[str, NodeProto] | None = None
@@ -209,6 +210,7 @@ class Walk:
             self.refused.append(("input", info.name, str(error)))
             self.failed.add(info.name)
             return
+        self.is_for_one_image &= batch == 1
         if batch is not None:
             if self.batch is not None and batch != self.batch:
                 reason = f"its first extent ({batch}) is not that of another input ({self.batch}): which is the batch?"
@@ -405,7 +407,7 @@ class Walk:
         values: list[Any] = [self._value(i) if i else None for i in inputs]
         if known is not None:
             source = values[0]
-            if isinstance(source, Moved) and known != "lrn":
+            if isinstance(source, (Alone, Moved)) and known != "lrn":
                 tensor = activation.gelu(self.builder, source.tensor) if known == "gelu" else source.tensor
                 same: Any = replace(source, tensor=tensor)
                 return [same]
@@ -447,10 +449,21 @@ class Walk:
         if operator in ("Add", "Div", "Mod", "Mul", "Sub"):
             _refuse_rounding(values)
         with np.errstate(all="ignore"):  # weights may be infinite
-            if any(isinstance(v, Moved) for v in values):
-                result = moved.apply(call)
-            else:
-                result = dynamic.apply(call) if any(isinstance(v, Alone) for v in values) else handler(call)
+            before = len(self.builder.graph.nodes)
+            try:
+                if any(isinstance(v, Alone) for v in values):
+                    result = dynamic.apply(call)
+                else:
+                    result = moved.apply(call) if any(isinstance(v, Moved) for v in values) else handler(call)
+            except UnmappedError as error:
+                if not self.is_for_one_image:
+                    raise
+                self.builder.drop(before)
+                try:
+                    result = alone.apply(call)
+                except UnmappedError as other:
+                    is_whole = any(isinstance(v, Alone) and v.rank > 1 for v in values)
+                    raise (other if is_whole else error) from None
         return result if isinstance(result, list) else [result]
 
     def _note_batch(self, operator: str, node: NodeProto, values: list[Any]) -> None:
