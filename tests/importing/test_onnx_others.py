@@ -245,9 +245,19 @@ def test_group_normalization_of_tokens() -> None:
     check(proto, {"x": (1, 6, 4, 5)}, {"x": (2, 6, 4, 5)}, fixed=True)
 
 
-@pytest.mark.parametrize("kind", ["DepthToSpace", "SpaceToDepth"])
+WINDOWS: list[tuple[str, dict[str, Any]]] = [
+    ("DepthToSpace", {"blocksize": 2}),
+    ("SpaceToDepth", {"blocksize": 2}),
+    ("AveragePool", {"kernel_shape": [2, 3], "strides": [1, 2]}),
+    ("MaxPool", {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1]}),
+    ("LpPool", {"kernel_shape": [2, 2]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given"), WINDOWS)
 @pytest.mark.parametrize("channels", [8, 12])
-def test_blocks_of_tokens(kind: str, channels: int) -> None:
+@pytest.mark.parametrize("is_product", [False, True])
+def test_windows_of_tokens(kind: str, given: dict[str, Any], channels: int, is_product: bool) -> None:
     """Of an image that was tokens, whose channels are not the last axis that is stored."""
     nodes = [
         node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
@@ -255,10 +265,12 @@ def test_blocks_of_tokens(kind: str, channels: int) -> None:
         node("MatMul", ["t", "a"], ["p"]),
         node("MatMul", ["p", "t"], ["q"]),
         node("Reshape", ["q", "image"], ["i"]),
-        node(kind, ["i"], ["d"], blocksize=2),
+        node("Mul", ["i", "rows"], ["j"]),
+        node(kind, ["j" if is_product else "i"], ["d"], **given),
         node("Relu", ["d"], ["y"]),
     ]
-    proto = model(nodes, {"x": ("n", 24, channels)}, ["y"], 17, image=np.int64([-1, channels, 4, 6]))
+    arrays: dict[str, Any] = {"image": np.int64([-1, channels, 4, 6]), "rows": values(4, 1)}
+    proto = model(nodes, {"x": ("n", 24, channels)}, ["y"], 17, **arrays)
     check(proto, {"x": (1, 24, channels)}, {"x": (3, 24, channels)}, fixed=True)
 
 

@@ -276,9 +276,9 @@ def _kernel_shape(call: Call) -> list[int]:
 
 
 def _pooled(call: Call) -> Tensor:
-    """Return the source, as an image if its axes were taken together or apart."""
+    """Return the source, as an image if its axes were taken together or apart, or turned."""
     x = call.tensor()
-    return x if x.flat is None else general.with_channels_second(call.builder, x)
+    return general.with_channels_second(call.builder, x)
 
 
 @operator("MaxPool")
