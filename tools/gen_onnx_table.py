@@ -45,7 +45,7 @@ LIMITS = {
     "Div": f"{ARITHMETIC}; of integers toward zero",
     "Dropout": "in inference mode, as the identity",
     "Expand": "along axes of extent 1, not along the batch",
-    "Flatten": "the batch remains the first axis",
+    "Flatten": "the batch first, alone or with the next axes",
     "Gather": "constant indices, not along the batch",
     "Gelu": "exact, and the approximation by tanh",
     "Gemm": "constant weights; transA 0",
