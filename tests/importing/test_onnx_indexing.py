@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import helper
@@ -187,3 +188,51 @@ def test_standardized_weights(training: int, outputs: list[str]) -> None:
     statistics = dict(zip("abcd", (values(6), values(6), values(6), np.arange(1, 7)), strict=True))
     statistics = {name: value.astype(np.float32) for name, value in statistics.items()}
     check(model(nodes, {"x": (2, 4, 5, 6)}, ["y"], 18, **constants, **statistics), {"x": (2, 4, 5, 6)})
+
+
+def assigned(factor: int = 1) -> onnx.ModelProto:
+    """Return a model of `x[:, [2, 0]] = -x[:, :2]`, with a free batch, as torch.onnx writes it with dynamo=False."""
+    nodes = [
+        node("Shape", ["x"], ["first"], end=1),
+        node("Squeeze", ["first"], ["n"]),
+        node("Range", ["zero", "n", "one"], ["numbers"]),
+        node("Mul", ["numbers", "factor"], ["scaled"]),
+        node("Reshape", ["scaled", "column"], ["columns"]),
+        node("Add", ["columns", "none"], ["grid"]),
+        node("Shape", ["grid"], ["shape"]),
+        node("Expand", ["places", "shape"], ["expanded"]),
+        node("Unsqueeze", ["grid", "last"], ["a"]),
+        node("Unsqueeze", ["expanded", "last"], ["b"]),
+        node("Concat", ["a", "b"], ["indices"], axis=-1),
+        node("Slice", ["x", "zeros", "two", "ones"], ["part"]),
+        node("Neg", ["part"], ["negative"]),
+        node("Concat", ["shape", "four"], ["whole"], axis=0),
+        node("Reshape", ["negative", "whole"], ["updates"]),
+        node("ScatterND", ["x", "indices", "updates"], ["y"]),
+    ]
+    arrays = {"zero": np.int64(0), "one": np.int64(1), "factor": np.int64(factor), "column": np.int64([-1, 1])}
+    arrays |= {"none": np.int64([0, 0]), "places": np.int64([2, 0]), "last": np.int64([-1]), "zeros": np.int64([0])}
+    arrays |= {"two": np.int64([2]), "ones": np.int64([1]), "four": np.int64([4])}
+    return model(nodes, {"x": ("n", 3, 4)}, ["y"], 17, **arrays)
+
+
+def test_assigned_channels() -> None:
+    check(assigned(), {"x": (1, 3, 4)}, {"x": (3, 3, 4)}, fixed=True)
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="ScatterND"):
+        mpscnn.load(assigned(2))
+
+
+def test_shape_of_values_of_each_image() -> None:
+    """The first extent of a constant that each image has is the batch times its own, not its own."""
+    nodes = [
+        node("Shape", ["x"], ["first"], end=1),
+        node("ConstantOfShape", ["first"], ["zeros"]),
+        node("Reshape", ["zeros", "column"], ["columns"]),
+        node("Add", ["columns", "row"], ["grid"]),
+        node("Shape", ["grid"], ["shape"]),
+        node("Cast", ["shape"], ["floats"], to=1),
+        node("Add", ["x", "floats"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ("n", 2)}, ["y"], 17, column=np.int64([-1, 1]), row=np.float32([1, 2]))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="of the size of the batch"):
+        mpscnn.load(proto)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...errors import InvalidModelError
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import scattering
+from .extent import ImageNumber, extents, settled
 from .node import Call, Value
 from .table import operator
 
@@ -60,9 +61,15 @@ def taken(builder: Builder, x: Tensor, indices: NDArray[Any]) -> Tensor:
     return scattering.take(builder, x, _places(_whole(indices), x.shape[:axes]), axes)
 
 
-def _of_each_image(call: Call, indices: NDArray[Any], rank: int) -> NDArray[np.int64]:
-    """Return the indices of one image behind the batch, for indices whose first one counts images."""
-    found = _whole(indices)
+def _of_each_image(call: Call, rank: int) -> NDArray[np.int64]:
+    """Return the indices of one image behind the batch, for indices (input 1) whose first one counts images."""
+    given = call.value(1)
+    if isinstance(given, np.ndarray) and given.dtype == object and given.ndim > 1 and given.shape[0] == 1:
+        first = given[..., 0].ravel().tolist()
+        if all(isinstance(n, ImageNumber) and (n.factor, n.offset) == (1, 0) for n in first):
+            inner = given[0, ..., 1:]
+            return _whole(settled(extents(inner.ravel()), call.builder.fix).reshape(inner.shape))
+    found = _whole(call.array(1, "indices"))
     if not 1 <= found.shape[-1] <= rank:
         raise InvalidModelError(f"{found.shape[-1]} indices for {rank} axes.")
     numbers = found[..., 0]
@@ -76,12 +83,13 @@ def _of_each_image(call: Call, indices: NDArray[Any], rank: int) -> NDArray[np.i
 
 @operator("GatherND")
 def _gather_nd(call: Call) -> Value:
-    x, indices, lead = call.tensor(), call.array(1, "indices"), call.integer("batch_dims", 0)
-    if not 0 <= lead < min(x.rank, max(indices.ndim, 1)):
-        raise InvalidModelError(f"{call.name}: batch_dims {lead} for {x.rank} and {indices.ndim} axes.")
+    x, lead = call.tensor(), call.integer("batch_dims", 0)
     if lead == 0:
-        found = _of_each_image(call, indices, x.rank)
+        found = _of_each_image(call, x.rank)
     else:
+        indices = call.array(1, "indices")
+        if not 0 < lead < min(x.rank, max(indices.ndim, 1)):
+            raise InvalidModelError(f"{call.name}: batch_dims {lead} for {x.rank} and {indices.ndim} axes.")
         found = _whole(_alike(call, indices, "indices"))
         shared = x.shape[: lead - 1]
         if found.shape[: lead - 1] != shared or lead + found.shape[-1] > x.rank:
@@ -124,14 +132,14 @@ def _kind(call: Call) -> str:
 
 @operator("ScatterND")
 def _scatter_nd(call: Call) -> Value:
-    x, updates, extents = _data(call)
-    found = _of_each_image(call, call.array(1, "indices"), len(extents) + 1)
+    x, updates, shape = _data(call)
+    found = _of_each_image(call, len(shape) + 1)
     axes = found.shape[-1]
-    if tuple(updates.shape) != (*found.shape[:-1], *extents[axes:]):
-        raise InvalidModelError(f"{call.name}: updates {updates.shape} for indices {found.shape} of {extents}.")
+    if tuple(updates.shape) != (*found.shape[:-1], *shape[axes:]):
+        raise InvalidModelError(f"{call.name}: updates {updates.shape} for indices {found.shape} of {shape}.")
     if axes == 0:
         raise UnmappedError("updates of whole images")
-    return scattering.put(call.builder, x, _places(found, extents[:axes]), updates, extents, axes, _kind(call))
+    return scattering.put(call.builder, x, _places(found, shape[:axes]), updates, shape, axes, _kind(call))
 
 
 @operator("ScatterElements", "Scatter")

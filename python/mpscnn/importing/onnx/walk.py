@@ -18,7 +18,7 @@ from ...graph import FRACTIONS, Graph
 from ..builder import Builder, Tensor, UnmappedError
 from ..ops import activation, arithmetic, normalization
 from . import alone, branches, dynamic, moved, quantization, static
-from .extent import settled
+from .extent import BATCH, Extent, extents, settled
 from .layers import EXTENT_LIMIT
 from .node import Alone, Call, Moved, Value
 from .patterns import Patterns, without_stacks
@@ -436,6 +436,10 @@ class Walk:
             evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
                 raise UnmappedError("constants alone" if operator in OPERATORS else "no kernel computes it")
+            if operator == "Shape" and inputs[0] in self.of_each_image and values[0].ndim:
+                # Here it has one image; unless all of the first axis is repeated, it is not known how many values.
+                first = BATCH * values[0].shape[0] if inputs[0] in self.repeated else Extent(None)
+                return [call.shape_slice(extents([first, *values[0].shape[1:]]))]
             self._note_batch(operator, node, values)
             return [np.asanyarray(array) for array in evaluate(call, values)]
         handler = OPERATORS.get(operator)
