@@ -363,3 +363,17 @@ def test_resized_constants_by_scales() -> None:
             importer.read(
                 model(nodes, {"x": ("n", 2, "h", "w")}, ["y"], 17, **arrays), input_shapes={"x": (1, 2, 3, 3)}
             )
+
+
+def test_an_output_that_is_listed_twice() -> None:
+    """A module that returns a tensor twice has an output twice; the second one has a name of its own."""
+    nodes = [node("Relu", ["x"], ["y"]), node("Neg", ["y"], ["y_1"])]
+    proto = model(nodes, {"x": ("n", 2, 3, 4)}, ["y", "y_1"], 17)
+    first, second = proto.graph.output
+    del proto.graph.output[1:]
+    proto.graph.output.extend([first, second])
+    x = values(2, 2, 3, 4)
+    net = mpscnn.load(proto)
+    assert list(net.outputs) == ["y", "y_2", "y_1"]
+    for found, expected in zip(net(x), (x.clip(0), x.clip(0), -x.clip(0)), strict=True):
+        assert_same(found, expected)

@@ -114,7 +114,7 @@ class Walk:
             known = ", ".join(info.name for info in graph.input if info.name not in self._initializers)
             raise ValueError(f'input_shapes names "{sorted(unknown)[0]}"; the inputs are {known}.')
         for kind, names in (("inputs", [info.name for info in graph.input]), ("outputs", self.source.outputs)):
-            twice = sorted({name for name in names if names.count(name) > 1})
+            twice = sorted({name for name in names if kind == "inputs" and names.count(name) > 1})
             if twice or "" in names:
                 raise InvalidModelError(f'{self.source.name}: two of its {kind} are called "{(twice or [""])[0]}".')
         for info in graph.input:
@@ -122,7 +122,7 @@ class Walk:
                 self._input(info)
         self._nodes(nodes, needed, "")
         for name in self.source.outputs:
-            self._output(name)
+            self._output(name, self._name_of_output(name))
         if self.refused:
             raise UnsupportedOperatorError(self.source.name, self.refused)
         return self.builder.graph
@@ -275,7 +275,15 @@ class Walk:
             extents = [e * self.probe.get(a, 1) if e > 1 else 1 for e, a in zip(extents, axes[1:], strict=True)]
         return tuple(extents), first, axes
 
-    def _output(self, name: str) -> None:
+    def _name_of_output(self, name: str) -> str:
+        """Return the name of an output, with a number if it is a value that is an output already."""
+        taken = self.builder.graph.outputs
+        if name not in taken:
+            return name
+        numbered = (f"{name}_{i}" for i in range(1, len(self.source.outputs) + len(taken) + 1))
+        return next(other for other in numbered if other not in taken and other not in self.source.outputs)
+
+    def _output(self, name: str, called: str) -> None:
         if name in self.failed:
             return
         if name in self.fractions:
@@ -295,7 +303,7 @@ class Walk:
         if not isinstance(value, Tensor):
             self.refused.append(("output", name, "it is the same whatever the inputs are"))
             return
-        self.builder.output(name, value)
+        self.builder.output(called, value)
 
     # ---- nodes
 
