@@ -5,13 +5,15 @@
     pip install --no-deps --target build/survey pytorchcv timm torchvision transformers segmentation-models-pytorch \\
         spandrel diffusers ultralytics huggingface_hub tokenizers regex einops opencv-python-headless ...
     PYTHONPATH=build/survey tools/survey.py --sample 60 --json build/survey.json --markdown build/survey.md
+    PYTHONPATH=build/survey tools/survey.py --sample 250 --json build/survey.json --resume --parameters 100
     PYTHONPATH=build/survey tools/survey.py --only 'timm:convnext.*'
     PYTHONPATH=build/survey tools/survey.py --sample 40 --onnx dynamo --size 96 --keep build/exports
     PYTHONPATH=build/survey tools/survey.py --only 'torchvision:(resnet18|swin_t)' --onnx torchscript --opset 17
     PYTHONPATH=build/survey tools/survey.py --only 'torchvision:swin_t' --speed 10
 
 Libraries that are not installed are left out. No weights are downloaded: they are random, and so are the statistics of
-batch normalization. Each network runs in a process of its own, with limits of time and memory. Outcomes:
+batch normalization. Each network runs in a process of its own, with limits of time and memory, which is forked from one
+that has imported the libraries. An image of more than LARGE pixels is made smaller if the network takes that. Outcomes:
 
     right        each output differs by less than TOLERANCE of the max of float64's
     wrong        it does not, or has another shape
@@ -21,6 +23,7 @@ batch normalization. Each network runs in a process of its own, with limits of t
     unavailable  the library or PyTorch cannot make or run it within the limits, or rounding alone makes the result
                  differ: PyTorch's float32 is not right, or float64 is not if each weight changes by a rounding of
                  float32. Not counted
+    skipped      the network has more than --parameters millions of them. Not counted
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import collections
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import random
 import re
@@ -49,6 +53,8 @@ os.environ.setdefault("YOLO_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TOLERANCE = 1e-4
+LONG = 20  # seconds of processor time of an import
+LARGE = 320 * 320  # pixels of an image that float64 takes long for
 WAITING = 5  # default limit of real time, in units of that of processor time
 MARK = "survey result: "
 IMPORTING = "survey: PyTorch's results are known"  # printed before the import
@@ -175,7 +181,7 @@ _SPANDREL = {
     "NAFNet": "NAFNet_arch:NAFNet",
     "SwinIR": "SwinIR:SwinIR:img_size=48,window_size=8",
     "Swin2SR": "Swin2SR:Swin2SR",
-    "SPAN": "span:SPAN",
+    "SPAN": "span:SPAN:num_in_ch=3,num_out_ch=3",
     "SAFMN": "safmn:SAFMN",
     "OmniSR": "OmniSR:OmniSR",
     "DnCNN": "network_dncnn:DnCNN",
@@ -411,22 +417,6 @@ def _rounding(module: Any, exact: Any, x: Any, expected: list[Any]) -> tuple[flo
     return error, amplified, max(error, amplified) > TOLERANCE
 
 
-def _smaller(module: Any, shape: tuple[int, ...], size: int | None) -> tuple[int, ...]:
-    """Return the shape of an image of `size` x `size` pixels, if it is smaller and the module takes it."""
-    import copy
-
-    import torch
-
-    if size is None or size >= min(shape[2:]):
-        return shape
-    try:
-        with torch.no_grad():
-            copy.deepcopy(module)(torch.zeros(2, shape[1], size, size))
-    except Exception:
-        return shape
-    return *shape[:2], size, size
-
-
 def _exported(
     module: Any, shape: tuple[int, ...], exporter: str, opset: int | None, folder: str, *, is_free: bool = True
 ) -> str:
@@ -519,13 +509,29 @@ def _kept(folder: str) -> dict[str, Any] | None:
     return row | {"other": "right"}
 
 
+def _smaller(shape: tuple[int, ...], size: int | None) -> list[tuple[int, ...]]:
+    """Return shapes of smaller images, of `size` x `size` pixels and of at most LARGE, and then this one."""
+    height, width = shape[2:]
+    shapes = [shape] if size is None or size >= min(height, width) else [(*shape[:2], size, size), shape]
+    while height * width > LARGE:
+        height, width = (32 * math.ceil(extent / 64) for extent in (height, width))
+    shapes.insert(-1, (*shape[:2], height, width))
+    return list(dict.fromkeys(shapes))
+
+
 def survey(
-    name: str, onnx: str | None, opset: int | None, folder: str, size: int | None = None, keep: str | None = None
+    name: str,
+    folder: str,
+    onnx: str | None = None,
+    opset: int | None = None,
+    size: int | None = None,
+    keep: str | None = None,
+    parameters: float = math.inf,
 ) -> dict[str, Any]:
     """Make, import and compare one network, "library:network"; return its row.
 
     `onnx`: compare its export by this exporter, in this opset, to a file in `folder`; `keep`: in a folder of this one,
-    which a later survey imports again. `size`: of a smaller image, see `_smaller`.
+    which a later survey imports again. `size`: of a smaller image, see `_smaller`. `parameters`: limit, in millions.
     """
     import contextlib
     import copy
@@ -548,12 +554,24 @@ def survey(
     library, network = name.split(":", 1)
     try:
         module, shape = LIBRARIES[library][1](network)
+        row["parameters"] = sum(value.numel() for value in module.parameters()) / 1e6
+        if row["parameters"] > parameters:
+            return row | {"outcome": "skipped", "reason": f"{row['parameters']:.0f} M parameters"}
         module = module.float().eval().requires_grad_(False)
         disturb(module)
-        shape = _smaller(module, shape, size)
-        x = torch.rand(shape) * 2 - 1
         exact = copy.deepcopy(module).double()
-        row["kind"], expected = _kind(exact, x.double())
+        for smaller in _smaller(shape, size):
+            x = torch.rand(smaller) * 2 - 1
+            try:
+                row["kind"], expected = _kind(exact, x.double())
+            except Exception as error:
+                row["reason"] = f"{type(error).__name__}: {_short(error)}"
+            else:
+                row["reason"] = ""
+                break
+        if row["reason"]:
+            return row
+        shape = smaller
         row["shape"] = list(shape)
         row["convolutions"] = sum("Conv" in type(part).__name__ for part in module.modules())
     except Exception as error:
@@ -567,7 +585,7 @@ def survey(
             path = _exported(module, shape, onnx, opset, folder)
         except Exception as error:
             if size is not None:  # torchscript exports no pooling to more pixels than there are
-                return survey(name, onnx, opset, folder, None, keep)
+                return survey(name, folder, onnx, opset, None, keep)
             row["reason"] = f"the export: {type(error).__name__}: {_short(error)}"
             return row
         if keep:
@@ -702,12 +720,17 @@ def speed_table(rows: Iterable[dict[str, Any]]) -> str:
 def _other_size(net: Any, module: Any, exact: Any, shape: tuple[int, ...], *, is_file: bool = False) -> str:
     """Compare a batch of two, of another size if the network takes one; "fixed" if PyTorch alone takes one.
 
+    Large images become smaller, since float64 takes long, and small ones larger.
+
     `is_file`: an export, which has one size: the windows of an adaptive pooling are numbers in it.
     """
     import torch
 
-    sizes = [(shape[2] + 32, shape[3] + 64), shape[2:]]
-    for size in sizes[is_file:]:
+    height, width = shape[2:]
+    halves = tuple(32 * math.ceil(extent / 64) for extent in (height, width))
+    other = (halves[0], halves[1] + 32) if min(height, width) >= 128 else (height + height // 4, width + width // 2)
+    sizes = [other, (height + 32, width + 64), (height, width)]
+    for size in sizes[2 * is_file :]:
         x = torch.rand(2, shape[1], *size) * 2 - 1
         try:
             with torch.no_grad():
@@ -732,33 +755,31 @@ def _short(error: BaseException) -> str:
 # ---- all networks
 
 
-def run(name: str, seconds: float, wall: float, gigabytes: float, **options: str | int | None) -> dict[str, Any]:
+def run(name: str, seconds: float, wall: float, gigabytes: float, **options: Any) -> dict[str, Any]:
     """Survey one network in a process of its own, with options of `survey`; return its row."""
-
-    def limit() -> None:
-        size = int(gigabytes * 2**30)
-        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
-
     began = time.monotonic()
-    command = [sys.executable, __file__, "--one", name]
-    command += [word for key, value in options.items() if value for word in (f"--{key}", str(value))]
     row: dict[str, Any] = {"name": name, "kind": ""}
-    reason, output = f"more than {wall:g} s of real time", ""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=wall, preexec_fn=limit, check=False)
-    except subprocess.TimeoutExpired as error:
-        is_late, output = True, _text(error.stdout)
-    else:
-        output = done.stdout
-        is_late = done.returncode == -signal.SIGXCPU
-        reason = f"more than {seconds:g} s of processor time"
+    with tempfile.TemporaryDirectory() as folder:
+        limits = (seconds, gigabytes)
+        process = multiprocessing.get_context("fork").Process(target=_alone, args=(limits, name, folder, options))
+        process.start()
+        process.join(wall)
+        is_late = process.is_alive()
+        if is_late:
+            process.kill()
+            process.join()
+        output, errors = (
+            path.read_text(errors="replace") if path.exists() else ""
+            for path in (Path(folder) / "output", Path(folder) / "errors")
+        )
+    reason = f"more than {wall:g} s of real time"
+    if process.exitcode == -signal.SIGXCPU:
+        is_late, reason = True, f"more than {seconds:g} s of processor time"
     lines = [line for line in output.splitlines() if line.startswith(MARK)]
     if lines:
         row = json.loads(lines[-1].removeprefix(MARK))
     elif not is_late:
-        text = f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
-        row |= {"outcome": "failed", "reason": text}
+        row |= {"outcome": "failed", "reason": f"exit status {process.exitcode}: {errors.strip()[-300:]}"}
     elif IMPORTING in output:
         row |= {"outcome": "hanging", "reason": reason}
     else:
@@ -766,8 +787,16 @@ def run(name: str, seconds: float, wall: float, gigabytes: float, **options: str
     return row | {"wall_s": round(time.monotonic() - began, 1)}
 
 
-def _text(output: bytes | str | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+def _alone(limits: tuple[float, float], name: str, folder: str, options: dict[str, Any]) -> None:
+    """Survey one network in this process, a new one; print its row to a file."""
+    seconds, gigabytes = limits
+    size = int(gigabytes * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds) + 5))
+    for number, file in ((1, "output"), (2, "errors")):
+        os.dup2(os.open(Path(folder, file), os.O_WRONLY | os.O_CREAT), number)
+    print(MARK + json.dumps(survey(name, folder, **options)), flush=True)
+    os._exit(0)  # libraries may have threads that do not end
 
 
 def names(sample: int | None, seed: int, only: str | None) -> list[str]:
@@ -810,8 +839,8 @@ def reasons(rows: Iterable[dict[str, Any]]) -> list[tuple[str, int]]:
 def markdown(rows: list[dict[str, Any]]) -> str:
     """Return the tables of the survey."""
     lines = [
-        "| networks | " + " | ".join(COUNTED) + " | free sizes | max import, s |",
-        "|---" * (len(COUNTED) + 3) + "|",
+        f"| networks | {' | '.join(COUNTED)} | free sizes | second size | import over {LONG} s | max import, s |",
+        "|---" * (len(COUNTED) + 5) + "|",
     ]
     for kind in ("cnn", "hybrid", "transformer", ""):
         some = [row for row in rows if row["kind"] == kind and row["outcome"] in COUNTED]
@@ -819,7 +848,12 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             counts = [sum(row["outcome"] == outcome for row in some) for outcome in COUNTED]
             seconds = max((row.get("import_s", 0) for row in some), default=0)
             free = sum(bool(row.get("free")) for row in some)
-            lines.append(f"| {kind or 'unknown'} | " + " | ".join(map(str, [*counts, free, seconds])) + " |")
+            other = sum(row.get("other", "") == "right" for row in some)
+            long = sum(row.get("import_s", 0) > LONG for row in some)
+            counts += [free, other, long, seconds]
+            lines.append(f"| {kind or 'unknown'} | " + " | ".join(map(str, counts)) + " |")
+    others = collections.Counter(row["outcome"] for row in rows if row["outcome"] not in COUNTED)
+    lines += ["", f"Not counted: {', '.join(f'{count} {name}' for name, count in others.items()) or 'none'}."]
     lines += [
         "",
         "| network | kind | outcome | error | kernels | import, s | another size |",
@@ -845,11 +879,13 @@ def main() -> None:
     parser.add_argument("--wall", type=float, help="limit for each network, real time")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no network is begun after this real time")
     parser.add_argument("--memory", type=float, default=10, help="limit for each network, GiB")
+    parser.add_argument("--parameters", type=float, default=math.inf, help="limit for each network, millions")
     parser.add_argument("--onnx", choices=("dynamo", "torchscript"), help="survey exports by torch.onnx.export")
     parser.add_argument("--opset", type=int, help="with --onnx: version of the export's operators")
     parser.add_argument("--size", type=int, help="height and width of smaller images, if a network takes them")
     parser.add_argument("--keep", help="with --onnx: folder for the exports, which are imported again if they exist")
-    parser.add_argument("--json", help="file for the rows")
+    parser.add_argument("--json", help="file for the rows, written after each network")
+    parser.add_argument("--resume", action="store_true", help="leave out the networks that the file of --json has")
     parser.add_argument("--markdown", help="file for the tables")
     parser.add_argument("--speed", type=int, metavar="CALLS", help="time the networks of --only instead, in float32")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -858,12 +894,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(MARK + json.dumps(speed(given.one, given.speed, folder)), flush=True)
         os._exit(0)
+    options = {key: getattr(given, key) for key in ("onnx", "opset", "size", "keep", "parameters")}
     if given.one:
         with tempfile.TemporaryDirectory() as folder:
-            print(
-                MARK + json.dumps(survey(given.one, given.onnx, given.opset, folder, given.size, given.keep)),
-                flush=True,
-            )
+            row = survey(given.one, folder, **options)
+            print(MARK + json.dumps(row), flush=True)
         os._exit(0)  # libraries may have threads that do not end
     if given.again:
         earlier = json.loads(Path(given.again).read_text())
@@ -887,19 +922,24 @@ def main() -> None:
             Path(given.json).write_text(json.dumps(timed, indent=1) + "\n")
         print(speed_table(timed))
         return
-    rows: list[dict[str, Any]] = []
+    is_begun = given.resume and given.json and Path(given.json).exists()
+    rows: list[dict[str, Any]] = json.loads(Path(given.json).read_text()) if is_begun else []
+    known = {row["name"] for row in rows}
     began = time.monotonic()
     for number, name in enumerate(wanted, 1):
+        if name in known:
+            continue
         if time.monotonic() - began > 60 * given.minutes:
             print(f"stopped before network {number}: over {given.minutes:g} minutes", flush=True)
             break
-        options = {key: getattr(given, key) for key in ("onnx", "opset", "size", "keep")}
         row = run(name, given.seconds, given.wall or WAITING * given.seconds, given.memory, **options)
         rows.append(row)
         reason = row["reason"].splitlines()[0][:90] if row["reason"] else ""
         print(f"{number}/{len(wanted)} {name}: {row['outcome']} {row['wall_s']} s {reason}", flush=True)
         if given.json:
-            Path(given.json).write_text(json.dumps(rows, indent=1) + "\n")
+            partial = Path(given.json + ".partial")
+            partial.write_text(json.dumps(rows, indent=1) + "\n")
+            partial.replace(given.json)
     text = markdown(rows)
     if given.markdown:
         Path(given.markdown).write_text(text)
