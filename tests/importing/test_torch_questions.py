@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import nn
+from torch import _assert, nn
 from torch_support import Function
 
 import mpscnn
@@ -203,6 +203,49 @@ def test_errors_that_are_handled(name: str, batch: int) -> None:
 def test_others(name: str, batch: int) -> None:
     _agree(Function(OTHERS[name]), batch)
     assert all(type(value) is torch.Tensor for value in _MADE.values())
+
+
+class _Lazy(dict[str, Any]):
+    """A mapping that imports what it has when it is asked, as those of transformers."""
+
+    def values(self) -> Any:
+        raise ValueError("a module that cannot be imported")
+
+
+_LAZY = [_Lazy(), _Lazy(one=1)]
+
+
+def test_messages_of_assertions_are_no_conditions() -> None:
+    """As those of torchvision's ViT: without a free batch, its attention is refused."""
+
+    class Attention(nn.Module):
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            super().__init__()
+            self.function, self.attention = function, nn.MultiheadAttention(3, 1, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            self.function(x)
+            x = x.flatten(2).transpose(1, 2)
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    def asserted(x: Any) -> None:
+        torch._assert(
+            min(x.shape[1], 3) == 3,
+            f"{x.shape[0]} images of {x.shape}",
+        )
+        _assert(x.ndim == 4, f"{x.shape}")
+
+    module = Attention(asserted).eval()
+    net = mpscnn.load(module, input_shapes=(1, 3, 6, 5))
+    assert not net.inputs["x"].sizes
+    x = torch.rand(4, 3, 6, 5)
+    np.testing.assert_allclose(net(x), module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    _agree(Function(lambda x: (torch._assert(x.ndim == 4, "axes"), x * len(f"{x.shape[0]:3}"), f"{x.shape}")[1]), 1)
+    _agree(Function(lambda x: x * 2 if str(x.shape[0]) == "1" else x), 1)
+
+
+def test_lazy_mappings_of_a_file_are_not_asked() -> None:
+    _agree(Function(lambda x: x * len(_LAZY)), 1)
 
 
 def test_a_number_of_axes_without_that_of_the_batch() -> None:

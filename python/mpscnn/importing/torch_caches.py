@@ -110,7 +110,7 @@ def _is_of_trace(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_is_of_trace, value))
     if isinstance(value, dict):
-        return any(map(_is_of_trace, value.values()))
+        return any(map(_is_of_trace, dict.values(value)))  # values() of a mapping that is lazy would import them
     return isinstance(value, (FakeTensor, *_SYMBOLS)) or (isinstance(value, torch.Tensor) and value.is_meta)
 
 

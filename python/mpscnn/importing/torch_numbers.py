@@ -12,6 +12,8 @@ torch.compiler.is_exporting() is false. If there is no such trace, there is anot
 from __future__ import annotations
 
 import contextlib
+import dis
+import functools
 import math
 import sys
 import threading
@@ -151,6 +153,8 @@ class Numbers:
         self.is_traced = is_traced
         self.late = False  # code of a file may have run before the names in it were replaced
         self.asked = False  # whether the module's code asked whether it is traced
+        self.calls = 0  # of functions of tensors, in all traces with symbols
+        self.calls_of_trace = 0  # and in the last one that ended
         self._files = {id(scope): scope for scope in torch_caches.files(module)}
         self.caches = torch_caches.Caches(module, list(self._files.values()))
 
@@ -172,7 +176,8 @@ class Numbers:
     def noted(self) -> Iterator[None]:
         """Note the files inside of the block; int and len keep symbols in those noted before if `self.kept`.
 
-        The text of a symbol, "s0", is that of its number in the module's code, for which the trace fixes the extent.
+        The text of a symbol, "s0", is that of its number in the module's code, for which the trace fixes the extent,
+        except in arguments of torch._assert: its message is made even if the condition holds.
         """
         names: dict[str, Any] = {"int": _Int, "len": _length} if self.kept else {}
         thread = threading.get_ident()
@@ -182,6 +187,8 @@ class Numbers:
             if threading.get_ident() != thread or not is_of_module(frame.f_code.co_filename):
                 return before(symbol)
             if before in _TEXTS:
+                if any(start < frame.f_lasti < end for start, end in _asserted(frame.f_code)):
+                    return before(symbol)
                 return repr(int(symbol) if isinstance(symbol, torch.SymInt) else float(symbol))
             if not any(scope is frame.f_globals for scope in self._scopes):
                 self._scopes.append(frame.f_globals)
@@ -210,6 +217,28 @@ class Numbers:
             for name, value in _KINDS.items():
                 if scope.get(name) is value:
                     del scope[name]
+
+
+@functools.lru_cache(maxsize=4096)
+def _asserted(code: types.CodeType) -> tuple[tuple[int, int], ...]:
+    """Return the parts of a function's code that compute the arguments of torch._assert."""
+    found = []
+    instructions = list(dis.get_instructions(code))
+    for place, one in enumerate(instructions):
+        if one.argval != "_assert" or not one.opname.startswith("LOAD"):
+            continue
+        depth, of_result = _effect(one), int("GLOBAL" in one.opname)
+        for other in instructions[place + 1 :]:
+            depth += _effect(other)
+            if other.opname.startswith("CALL") and depth <= of_result:
+                found.append((one.offset, other.offset))
+                break
+    return tuple(found)
+
+
+def _effect(one: dis.Instruction) -> int:
+    """Return by how much an instruction changes the height of the stack."""
+    return dis.stack_effect(one.opcode, one.arg, jump=False)
 
 
 _KINDS = {"isinstance": _isinstance, "type": _Type}

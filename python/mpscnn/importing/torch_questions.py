@@ -43,6 +43,7 @@ class Questions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self._numbers.calls += 1
         tensor = next((value for value in args if isinstance(value, torch.Tensor)), None)
         env = getattr(getattr(tensor, "fake_mode", None), "shape_env", None)
         if tensor is None or env is None:
