@@ -75,7 +75,15 @@ def _region(x: Any) -> Any:
     return z * y
 
 
-FUNCTIONS = [_mask, _sum, _earlier_view, _view_of_a_view, _parts, _old_value, _dropout, _region]
+def _masked(x: Any) -> Any:  # SCUNet's windows, and a tensor of a list, which PyTorch detaches
+    mask = torch.zeros(8, 8, dtype=torch.bool)
+    mask[:3, 5:] = True
+    y = (x + torch.tensor([1.0, 2, 3, 4, 5, 6, 7, 8])).masked_fill_(mask, -2)
+    y[:, :, 0] = 7
+    return y * 2
+
+
+FUNCTIONS = [_mask, _sum, _earlier_view, _view_of_a_view, _parts, _old_value, _dropout, _region, _masked]
 
 
 @pytest.fixture

@@ -26,6 +26,11 @@ _VIEWS = {
     *("slice", "select", "view", "unsqueeze", "squeeze", "permute", "transpose", "t", "expand", "split", "chunk"),
     *("split_with_sizes", "unbind", "detach", "alias", "dropout", "feature_dropout"),
 }
+# Operators whose result has the type of their first argument, whatever those of the others: values, masks, places.
+_OF_FIRST_TYPE = {
+    *("copy_", "fill_", "masked_fill_", "masked_scatter_", "index_put_", "index_fill_", "index_copy_", "index_add_"),
+    *("scatter_", "scatter_add_"),
+}
 # Regions: how many arguments they have in front of the module.
 _REGIONS = {"wrap_with_autocast": 4, "wrap_with_set_grad_enabled": 1}
 
@@ -120,6 +125,9 @@ class _Writer:
 
     def _call(self, node: torch.fx.Node) -> None:
         if node in self.aliases:  # a region's result
+            return
+        if node.target is _ATEN.detach_.default:  # changes no values
+            self.aliases[node] = self.aliases[node.args[0]]  # type: ignore[index]
             return
         written, viewed = _memory(node)
         if written:
@@ -224,6 +232,6 @@ def _without_change(node: torch.fx.Node) -> Any:
         raise _OtherError
     names = [[argument.name for argument in one._schema.arguments] for one in (new, target)]
     types = {value.meta["val"].dtype for value in node.all_input_nodes if isinstance(value.meta["val"], torch.Tensor)}
-    if names[0] != names[1] or (len(types) > 1 and target._opname not in ("copy_", "fill_")):  # it may promote types
+    if names[0] != names[1] or (len(types) > 1 and target._opname not in _OF_FIRST_TYPE):  # it may promote types
         raise _OtherError
     return new
