@@ -324,6 +324,11 @@ def test_in_place(body: Any) -> None:
     check(torch_export.read(export(module, *inputs((4, 5, 6)))), module, *inputs((4, 5, 6)))
 
 
+def test_dropout_of_a_constant() -> None:
+    module = Function(lambda x: x + F.dropout(torch.arange(6.0), 0.5, False) * F.alpha_dropout(torch.ones(6), 0.5, False))
+    check(read_module(module, (4, 5, 6)), module, *inputs((4, 5, 6)))
+
+
 # ---- refusals
 
 
@@ -355,6 +360,7 @@ REFUSED = {
     "dropout_always": (lambda x: F.dropout(x, 0.5, True), "dropout in training"),
     "statistics_of_batch": (lambda x: F.batch_norm(x, None, None, training=True), "the statistics of the batch"),
     "random": (lambda x: x + torch.rand(4, 1, 1), "random numbers"),
+    "dropout_of_constant": (lambda x: x + F.dropout(torch.ones(8), 0.5, True), "random numbers"),
     "places_in_a_constant": (lambda x: x[:, torch.ones(2, 2).triu().view(-1).nonzero()], "depend on values"),
     "integers": (lambda x: x.to(torch.int8).float(), "a conversion from"),
     "half": (lambda x: x.half().float(), "a conversion from"),

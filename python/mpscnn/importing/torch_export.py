@@ -815,7 +815,9 @@ class _Reader:
             changed = args[0] if self._is_own_constant(node) else None
             if changed is None:
                 raise UnmappedError("a constant that is changed")
-        if torch.Tag.nondeterministic_seeded in node.target.tags:
+        is_training = True in (*node.args[2:3], node.kwargs.get("train"))  # dropout
+        is_identity = operator_name(node) in _IDENTITIES and not is_training
+        if torch.Tag.nondeterministic_seeded in node.target.tags and not is_identity:
             raise UnmappedError("random numbers")
         if any(
             isinstance(value, (Sized, Number)) and value.of_extents for value in _flattened([*args, *kwargs.values()])
