@@ -89,9 +89,50 @@ def test_the_trace_for_all_sizes_is_given_up_in_time(monkeypatch: pytest.MonkeyP
     assert net.inputs["x"].height == 6
     x = np.random.default_rng(0).normal(size=(2, 3, 6, 8)).astype(np.float32)
     assert np.array_equal(net(x), np.maximum(x, 0) * 2)
-    limit = r"a limit of time: .* took over \d+ s; {\"free_size\": True} has none"
+    limit = r"a limit of time: .* takes over \d+ s; {\"free_size\": True} has none"
     assert re.search(limit, net.inputs["x"].fixed_by), net.inputs["x"].fixed_by
     assert np.array_equal(net(x[:, :, 1:]), np.maximum(x[:, :, 1:], 0) * 2)  # reads the module again
+
+
+def test_a_trace_that_is_late_is_given_up_early() -> None:
+    """With symbols, each of 20 steps takes 1.5 seconds: after a quarter of the limit, it is known to be too short."""
+
+    class Slow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(20):
+                compute(1.5 if isinstance(x.shape[2], torch.SymInt) else 0)
+                x = torch.relu(x) * 2
+            return x
+
+    began = time.thread_time()
+    net = mpscnn.load(Slow(), input_shapes=(1, 3, 6, 8))
+    assert time.thread_time() - began < 7  # of 10
+    assert "a limit of time" in net.inputs["x"].fixed_by
+
+
+def test_an_import_with_both_traces_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_module, "TOTAL_SECONDS", 1)
+    began = time.thread_time()
+    net = mpscnn.load(slow(lambda x: torch.relu(x) * 2), input_shapes=(1, 3, 6, 8))
+    assert time.thread_time() - began < 8
+    assert "a limit of time" in net.inputs["x"].fixed_by
+    monkeypatch.setattr(torch_module, "TOTAL_SECONDS", 16)
+    assert torch_module._free_seconds(5, 6) == 10
+    assert torch_module._free_seconds(9, 10) == 0
+
+
+def test_errors_of_code_that_was_stopped() -> None:
+    def half_cleaned_up(seconds: float) -> None:
+        with time_limit.limited(seconds):
+            try:
+                compute(1)
+            finally:
+                raise AssertionError("half of the cleaning up")
+
+    with pytest.raises(time_limit.OverdueError):
+        half_cleaned_up(0.1)
+    with pytest.raises(AssertionError):
+        half_cleaned_up(30)
 
 
 def test_the_limit_follows_the_trace_for_one_size(monkeypatch: pytest.MonkeyPatch) -> None:

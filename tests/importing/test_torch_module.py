@@ -325,7 +325,9 @@ def test_in_place(body: Any) -> None:
 
 
 def test_dropout_of_a_constant() -> None:
-    module = Function(lambda x: x + F.dropout(torch.arange(6.0), 0.5, False) * F.alpha_dropout(torch.ones(6), 0.5, False))
+    module = Function(
+        lambda x: x + F.dropout(torch.arange(6.0), 0.5, False) * F.alpha_dropout(torch.ones(6), 0.5, False)
+    )
     check(read_module(module, (4, 5, 6)), module, *inputs((4, 5, 6)))
 
 

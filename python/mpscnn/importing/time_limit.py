@@ -17,18 +17,20 @@ class OverdueError(BaseException):
 
 
 @contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
+def limited(seconds: float, is_late: Callable[[float], bool] = lambda part: False) -> Iterator[None]:
     """Raise OverdueError inside of the block when this thread has computed for `seconds` in it.
 
     Processor time is counted where the system tells that of a thread: other work of the machine does not matter.
+    `is_late` returns whether the block, after this part of the time, will not end within it.
     """
     thread, clock = threading.get_ident(), thread_clock()
-    end, lock, left, raised = clock() + seconds, threading.Lock(), threading.Event(), threading.Event()
+    began, lock, left, raised = clock(), threading.Lock(), threading.Event(), threading.Event()
 
     def watch() -> None:
         while not left.wait(_INTERVAL):
             with lock:
-                if not left.is_set() and clock() > end:
+                part = (clock() - began) / max(seconds, 1e-9)
+                if not left.is_set() and (part > 1 or is_late(part)):
                     raised.set()
                     _raise(thread, OverdueError)
                     return
@@ -37,6 +39,10 @@ def limited(seconds: float) -> Iterator[None]:
     watcher.start()
     try:
         yield
+    except Exception:
+        if raised.is_set():  # code that was stopped in the middle of its own cleaning up
+            raise OverdueError from None
+        raise
     finally:
         with lock:
             left.set()

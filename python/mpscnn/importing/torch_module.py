@@ -7,7 +7,7 @@ import collections
 import contextlib
 import gc
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,10 @@ from .torch_arguments import OF_BATCH
 # trace for one size. It usually takes twice as long as that one, on any machine; a pathological one, hundreds of times.
 FREE_SECONDS = 10.0
 FREE_RATIO = 4.0
+# Limit of an import with both traces, if the first one leaves so much.
+TOTAL_SECONDS = 16.0
+# The trace is given up after this part of its limit if it is not half as far as it must be by then.
+LATE_PART = 0.25
 # Images in a trace for which a batch of one was given.
 TRACED_BATCH = 3
 
@@ -53,8 +57,9 @@ def read(
     Heights and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for
     the example only, and become `Input.sizes`. The module is traced for the example's size first, and then for all
     sizes, unless the first trace is known to be valid for all (see `torch_independent`). The second trace may fail,
-    refuse an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used. It is left out
-    if the first one refuses an operator, or has a layer that is imported for one size only.
+    refuse an operator, or take longer than its limit (see FREE_SECONDS): then the first one is used. It is left out if
+    too little time is left (see TOTAL_SECONDS), if the first one refuses an operator, or if it has a layer that is
+    imported for one size only.
 
     Parameters
     ----------
@@ -94,7 +99,8 @@ def read(
         module = module.module
     name = type(module).__name__ if name is None else name
     args, kwargs = _inputs(example_inputs) if input_shapes is None else _examples(module, input_shapes)
-    numbers, clock = torch_numbers.Numbers(module), time_limit.thread_clock()
+    clock = time_limit.thread_clock()
+    entered, numbers = clock(), torch_numbers.Numbers(module)
     checked = torch_replay.Module(module, lambda one: _untouched(one, numbers))
     with _in_eval_mode(module), _as_called(), _with_few_collections(), torch_export.quiet(), _without_stack_traces():
         is_one = _batch(args, kwargs) == 1 and not one_batch
@@ -117,10 +123,11 @@ def read(
             if graph is not None or numbers.is_traced or not numbers.asked:
                 break
             numbers = torch_numbers.Numbers(module, is_traced=True)
-        seconds = max(FREE_SECONDS, FREE_RATIO * (clock() - began))
+        seconds = _free_seconds(clock() - began, clock() - entered)
         try:
             if free_size or (free_size is None and graph is not None and not _is_fixed(graph)):
-                with time_limit.limited(seconds) if free_size is None else contextlib.nullcontext():
+                limit = time_limit.limited(seconds, _lateness(numbers))
+                with limit if free_size is None else contextlib.nullcontext():
                     given = several or _fresh(args, kwargs)
                     program = _free(module, given, numbers, one_batch=one_batch)
                     if several is None or torch_export.has_free_batch(program):
@@ -140,6 +147,21 @@ def read(
         assert refused is not None
         raise refused
     return graph
+
+
+def _free_seconds(first: float, spent: float) -> float:
+    """Return the limit of the trace for all sizes; 0 if that for one size, of `first` seconds, leaves too little."""
+    left = TOTAL_SECONDS - spent
+    return min(max(FREE_SECONDS, FREE_RATIO * first), left) if left > first else 0.0
+
+
+def _lateness(numbers: torch_numbers.Numbers) -> Callable[[float], bool]:
+    """Return a function that tells of a trace, after this part of its limit, whether it cannot end within it.
+
+    It calls as many functions of tensors as the trace before.
+    """
+    before, expected = numbers.calls, numbers.calls_of_trace
+    return lambda part: part > LATE_PART and numbers.calls - before < expected * part / 2
 
 
 def _is_other(
@@ -214,7 +236,7 @@ def _note_limit(graph: Graph, seconds: float) -> None:
     for name, spec in graph.inputs.items():
         if spec.fixed_by == torch_export.FIXED_BY_TRACE:
             reason = (
-                f'a limit of time: the trace for all sizes took over {seconds:.0f} s; {{"free_size": True}} has none'
+                f'a limit of time: the trace for all sizes takes over {seconds:.0f} s; {{"free_size": True}} has none'
             )
             graph.inputs[name] = replace(spec, fixed_by=reason)
 
@@ -307,8 +329,10 @@ def _free(
         numbers.late = False
         asked = torch_questions.Questions(numbers).over(module)
         ones = contextlib.nullcontext() if one_batch else _with_extents_of_one()
+        before = numbers.calls
         with _in_eval_mode(module), asked, numbers.noted(), ones:
             program = _traced(module, *_fresh(*given), dynamic_shapes=shapes)
+        numbers.calls_of_trace = numbers.calls - before
         if not numbers.late:
             break
     else:
