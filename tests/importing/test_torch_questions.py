@@ -18,7 +18,7 @@ from torch import _assert, nn
 from torch_support import Function
 
 import mpscnn
-from mpscnn.importing import torch_module, torch_questions, torch_replay
+from mpscnn.importing import torch_caches, torch_module, torch_questions, torch_replay
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # "is" with a literal
@@ -245,6 +245,7 @@ def test_messages_of_assertions_are_no_conditions() -> None:
 
 
 def test_lazy_mappings_of_a_file_are_not_asked() -> None:
+    assert not torch_caches._is_of_trace(_LAZY)
     _agree(Function(lambda x: x * len(_LAZY)), 1)
 
 
