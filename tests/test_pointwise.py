@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,18 +71,21 @@ def test_exact() -> None:
 
 CHOICE = """
 import sys, numpy, torch, mpscnn
-for outputs, neuron in ((96, torch.nn.SiLU()), (112, torch.nn.SiLU()), (64, torch.nn.SiLU()), (16, torch.nn.SiLU()),
-                        (96, torch.nn.ReLU()), (256, torch.nn.ReLU())):
+for outputs, neuron, size in ((96, torch.nn.SiLU(), 40), (112, torch.nn.SiLU(), 40), (64, torch.nn.SiLU(), 40),
+                              (16, torch.nn.SiLU(), 40), (96, torch.nn.ReLU(), 40), (256, torch.nn.ReLU(), 40),
+                              (256, torch.nn.ReLU(), 20), (16, torch.nn.ReLU(), 20)):
     module = torch.nn.Sequential(torch.nn.Conv2d(64, outputs, 1), neuron, torch.nn.Conv2d(outputs, 3, 1)).eval()
-    network = mpscnn.load(module, input_shapes=(1, 64, 20, 20))
+    network = mpscnn.load(module, input_shapes=(1, 64, size, size))
     print("shape", file=sys.stderr, flush=True)
-    network(numpy.zeros((1, 64, 20, 20), numpy.float32))
+    network(numpy.zeros((1, 64, size, size), numpy.float32))
 """
 
 
 @pytest.mark.skipif("avx512dq" not in PROCESSOR, reason="the processor has no AVX-512")
 def test_choice() -> None:
-    """With swish unless a third of the last panel of 48 outputs is wasted; other activations on Zen 4."""
+    """With swish unless a third of the last panel of 48 outputs is wasted; other activations on Zen 4, there also those
+    of few pixels.
+    """
     environment = os.environ | {"MPSCNN_TRACE": "dispatch"}
     done = subprocess.run(
         [sys.executable, "-c", CHOICE], capture_output=True, text=True, timeout=120, check=True, env=environment
@@ -91,3 +95,6 @@ def test_choice() -> None:
     found = [line[0] == "pointwise" for line in lines]
     assert found[:4] == [True, True, False, False]
     assert found[5] is False
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    is_zen4 = re.search(r"^vendor_id\s*: AuthenticAMD\ncpu family\s*: 25$", cpuinfo, re.MULTILINE) is not None
+    assert found[6:] == [is_zen4, False]

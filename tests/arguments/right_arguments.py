@@ -265,6 +265,7 @@ RIGHT: dict[str, Callable[[], dict[str, Any]]] = {
     "Network.stream": lambda: {"batches": [random(X)], "in_flight": 2, "progress": None},
     "Network.to_mps_graph": lambda: {"input_shapes": X},
     "Network.summary": lambda: {"input_shapes": {"x": X}},
+    "Network.tune": lambda: {"input_shapes": X, "rounds": 1, "progress": None},
     "NeuronDescriptor": lambda: {"type": "prelu", "a": 0, "b": 0.0, "c": np.float32(0), "data": [0.25]},
     "Optimizer.encode": lambda: {
         "command_buffer": commands(),
