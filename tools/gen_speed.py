@@ -140,7 +140,8 @@ def cpu_table() -> str:
         "|---" * len(header) + "|",
     ]
     lines += ["| " + " | ".join(row) + " |" for row in shown]
-    lines += ["", f"Milliseconds for one image, median: `{cpu.command}`,", f"{cpu.machine}, {cpu.date}.", CPU_END]
+    lines += ["", f"Milliseconds for one image, median: `{cpu.command}`,"]
+    lines += [*textwrap.wrap(f"{cpu.machine}, {cpu.date}.", 120, break_on_hyphens=False), CPU_END]
     return "\n".join(lines)
 
 
