@@ -69,7 +69,7 @@ struct Timed {
   std::size_t current = 0;            ///< candidate of this pass
 };
 
-/// What has been found so far; guarded by a mutex, because several threads may compute.
+/// The times and choices so far, guarded by a mutex: several threads may compute.
 struct Session {
   std::mutex mutex;
   std::vector<std::unique_ptr<Timed>> calls;  ///< in the order of their first run

@@ -77,7 +77,7 @@ enum class Pass : std::uint8_t {
   unchanged,  ///< the lists' own choices
   fastest
 };
-/// What becomes of the times. Choices are used from now on, and by later processes if the disk cache can be written to.
+/// Whether times become choices. This process uses them at once, later ones if the disk cache can be written to.
 enum class Outcome : std::uint8_t {
   nothing,
   fastest,   ///< keep the fastest implementations as choices
