@@ -58,12 +58,24 @@ def holds(text: str, height: int, width: int, batch: int = 1) -> bool:
     return not violated(text, height, width, batch)
 
 
+def syntax_tree(text: str) -> ast.expr:
+    """Return the syntax tree of an expression. Raise the exceptions of ast.parse.
+
+    Python counts the depth of all threads together while it builds a tree, and raises SystemError if another thread
+    parses meanwhile: https://github.com/python/cpython/issues/106905.
+    """
+    for _ in range(99):
+        with contextlib.suppress(SystemError):
+            return ast.parse(text, mode="eval").body
+    return ast.parse(text, mode="eval").body
+
+
 @functools.lru_cache(maxsize=256)
 def _parsed(text: str) -> ast.expr:
     if len(text) > LIMIT:
         raise ValueError(f"sizes has {len(text)} characters, more than the maximum ({LIMIT}).")
     try:
-        return ast.parse(text, mode="eval").body
+        return syntax_tree(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise ValueError(f"sizes ({text:.100}) is not a condition: {error}.") from None
 

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import concurrent.futures
 import contextlib
 import copy
+import gc
 import math
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -584,3 +588,24 @@ def _expression(rng: random.Random, depth: int) -> str:
         return f"({condition(depth - 1)} {rng.choice(('and', 'or'))} {condition(depth - 1)})"
 
     return condition(depth)
+
+
+def test_trees_in_threads() -> None:
+    """Python 3.11 raises SystemError when a thread parses while another one, that a garbage collection interrupted, does."""
+
+    def collected(*_: Any) -> None:
+        for _ in range(30):  # other threads run within a loop
+            pass
+
+    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    gc.set_threshold(5, 1 << 20)
+    sys.setswitchinterval(1e-6)
+    gc.callbacks.append(collected)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(_sizes.syntax_tree, ["min(height, width) % 32 == 0 and batch + 1 > 2"] * 1000))
+    finally:
+        gc.callbacks.remove(collected)
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+    assert len({ast.dump(tree) for tree in found}) == 1

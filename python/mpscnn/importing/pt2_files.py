@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from .. import errors
+from .. import _sizes, errors
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from . import torch_export, weights_files
@@ -437,8 +437,7 @@ def _expression(value: Any, where: str) -> str:
     if not isinstance(value, str) or len(value) > EXPRESSION_LIMIT:
         _refuse(value, where, f"text of at most {EXPRESSION_LIMIT} characters")
     try:
-        tree = ast.parse(value, mode="eval").body
-        text, cost = _term(tree)
+        text, cost = _term(_sizes.syntax_tree(value))
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         raise _CodeError(f"{where} ({value!r:.80}) is not an expression of sizes and integers") from None
     if cost > COST_LIMIT:

@@ -285,7 +285,7 @@ def condition_of(guard: str, named: Callable[[str, int], str | int | None]) -> s
     if len(guard) > _sizes.LIMIT:
         return ""
     try:
-        tree = _Named(named).visit(ast.parse(guard, mode="eval"))
+        tree = _Named(named).visit(_sizes.syntax_tree(guard))
         return _sizes.check(ast.unparse(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
@@ -293,7 +293,7 @@ def condition_of(guard: str, named: Callable[[str, int], str | int | None]) -> s
 
 def _is_same(condition: str) -> bool:
     """Return whether the condition is that something equals itself, as extents of several inputs do in their words."""
-    tree: Any = ast.parse(condition, mode="eval").body
+    tree: Any = _sizes.syntax_tree(condition)
     is_equal = isinstance(tree, ast.Compare) and len(tree.ops) == 1 and isinstance(tree.ops[0], ast.Eq)
     return is_equal and ast.dump(tree.left) == ast.dump(tree.comparators[0])
 
