@@ -545,11 +545,14 @@ def test_memory_of_calls(model: Path, kind: str) -> None:
                     least, since = now, time.monotonic()
             return least
 
-        before = live(2000)
-        after = live(2000, before + 2000 * 100)
+        found = [live(2000)]
+        for _ in range(3):
+            found.append(live(2000, found[-1] + 2000 * 100))
+            if found[-1] <= found[-2] + 2000 * 100:
+                break  # Threads that start late take memory once; calls that are not freed take it in each round.
     # It was 700 bytes of each that waited for a garbage collection; 200 of those that were left, and 400 of those not
     # read, for ever.
-    assert after - before <= 2000 * 100, (before, after)
+    assert found[-1] <= found[-2] + 2000 * 100, found
 
 
 def test_a_failing_device(model: Path) -> None:
