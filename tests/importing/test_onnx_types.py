@@ -234,6 +234,75 @@ def test_cast_like_has_the_type_of_the_other():
     agree(proto, relative=0, x=x, like=drawn("int64"))
 
 
+@pytest.mark.parametrize("like", ["float32", "int64", "bool"])
+def test_constants_have_the_type_of_computed_values(like):
+    """Functions of ONNX write their constants so."""
+    nodes = [node("CastLike", ["c", "like"], ["a"]), cast("d", "a", "b"), node("Mul", ["x", "b"], ["y"])]
+    c = np.array([1.75, -2.5, 0], np.float32).reshape(3, 1, 1)
+    proto = model(nodes, {"x": "float32", "like": like}, opset=19, c=c)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    others = {"like": x} if like == "float32" else {"like": drawn(like)}
+    agree(proto, x=x, **others)
+
+
+@pytest.mark.parametrize("like", [np.float32(0), np.int64(0), np.array([True])])
+def test_constants_have_the_type_of_constants(like):
+    nodes = [node("CastLike", ["c", "like"], ["a"]), cast("d", "a", "b"), node("Mul", ["x", "b"], ["y"])]
+    proto = model(nodes, {"x": "float32"}, opset=19, c=np.float32([[[1.75]], [[-2.5]], [[0]]]), like=np.asarray(like))
+    agree(proto, x=np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32))
+
+
+def test_sizes_have_the_type_of_other_values():
+    """The number of images stays one: a width as a float, and the shape of the images behind it."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("CastLike", ["s", "x"], ["f"]),
+        node("CastLike", ["f", "s"], ["i"]),
+        node("Gather", ["f", "three"], ["w"]),
+        node("CastLike", ["c", "f"], ["g"]),
+        node("Mul", ["x", "g"], ["p"]),
+        node("Div", ["p", "w"], ["a"]),
+        node("Flatten", ["a"], ["b"]),
+        node("Reshape", ["b", "i"], ["y"]),
+    ]
+    proto = model(nodes, {"x": "float32"}, opset=19, three=np.int64(3), c=np.float32(1.75))
+    for info in proto.graph.input:
+        assert info.type.tensor_type.shape.dim[0].dim_param == "batch"
+    agree(proto, x=np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32))
+
+
+def test_cast_like_of_values_whose_batch_is_moved():
+    nodes = [
+        node("Transpose", ["x"], ["a"], perm=[1, 0, 2]),
+        node("CastLike", ["a", "whole"], ["b"]),
+        node("CastLike", ["b", "x"], ["c"]),
+        node("Sub", ["a", "c"], ["d"]),
+        node("Transpose", ["d"], ["y"], perm=[1, 0, 2]),
+    ]
+    proto = model(nodes, {"x": "float32"}, opset=19, shape=("n", 4, 5), whole=np.int64(1))
+    agree(proto, x=np.random.default_rng(0).standard_normal((2, 4, 5)).astype(np.float32) * 3)
+
+
+def test_repeated_constants_stay_repeated_in_another_type():
+    """A sum over a constant of each image is refused, and its size is that of the batch."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "zero", "one"], ["n"]),
+        node("Concat", ["n", "rest"], ["t"], axis=0),
+        node("ConstantOfShape", ["t"], ["c"], value=numpy_helper.from_array(np.array([2], np.int64))),
+        node("CastLike", ["c", "x"], ["b"]),
+    ]
+    constants = {"zero": np.int64([0]), "one": np.int64([1]), "rest": np.int64([3, 1, 1])}
+    product = [*nodes, node("Mul", ["x", "b"], ["y"])]
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    agree(model(product, {"x": "float32"}, opset=19, **constants), x=x)
+    shape = [node("Shape", ["b"], ["u"]), node("Expand", ["x", "u"], ["y"])]
+    agree(model([*nodes, *shape], {"x": "float32"}, opset=19, **constants), x=x)
+    total = [*nodes, node("ReduceSum", ["b"], ["t2"], keepdims=0), node("Mul", ["x", "t2"], ["y"])]
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="computed of the size of the batch"):
+        mpscnn.load(model(total, {"x": "float32"}, opset=19, **constants))
+
+
 # ---- refused
 
 

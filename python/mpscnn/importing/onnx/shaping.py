@@ -15,7 +15,7 @@ from ..builder import Tensor, UnmappedError
 from ..ops import arithmetic, elementwise, general, resize, shape
 from . import moved
 from .extent import BATCH, Extent, extents, settled
-from .node import OF_VALUES, Call, Value, whole_shape
+from .node import OF_VALUES, Alone, Call, Moved, Value, whole_shape
 from .reading import BFLOAT16, DTYPES, dtype_name
 from .table import operator
 
@@ -66,11 +66,15 @@ def _as_type(call: Call, name: str) -> Tensor:
 
 
 @operator("CastLike")
-def _cast_like(call: Call) -> Value:
-    like = call.value(1)
+def _cast_like(call: Call) -> Any:
+    """Return values as those of the type of another value, of which only the type is read."""
+    x, like = call.any_value(0), call.any_value(1)
     if like is None or (isinstance(like, np.ndarray) and like.dtype.kind not in "fiub"):
         raise UnmappedError("values that are computed as another type")
-    return _as_type(call, call.type_of(1))
+    name = call.type_of(1)
+    if isinstance(x, (Alone, Moved)):
+        return replace(x, tensor=_as_type(call.with_values([x.tensor]), name))
+    return _as_type(call, name)
 
 
 def in_groups(x: Tensor, groups: int) -> bool:

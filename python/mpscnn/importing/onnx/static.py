@@ -132,17 +132,28 @@ def _cast(call: Call, arrays: list[Any]) -> list[Any]:
     dtype = DTYPES.get(number)
     if dtype is None:
         raise UnmappedError(f"a constant as {dtype_name(number)}")
-    (array,) = arrays[:1]
+    return [_converted(call, arrays[0], np.dtype(np.float32) if number == 16 else dtype)]
+
+
+def _cast_like(call: Call, arrays: list[Any]) -> list[Any]:
+    array, like = arrays
+    if like.dtype.kind not in "fiubO":
+        raise UnmappedError(f"a constant as {like.dtype}")
+    floats = like.dtype == object and any(isinstance(getattr(v, "value", v), float) for v in like.ravel())
+    dtype = np.dtype(np.float32 if floats else np.int64) if like.dtype == object else like.dtype
+    return [_converted(call, array, dtype)]
+
+
+def _converted(call: Call, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return values as those of a type; sizes stay symbols."""
     if is_symbolic(array):
         if dtype.kind in "iu":
-            return [_map(array, lambda v: v.rounded(math.trunc) if isinstance(v, Extent) else int(v))]
+            return _map(array, lambda v: v.rounded(math.trunc) if isinstance(v, Extent) else int(v))
         if dtype.kind == "f":
-            return [_map(array, lambda v: v.real() if isinstance(v, Extent) else float(v))]
+            return _map(array, lambda v: v.real() if isinstance(v, Extent) else float(v))
         array = settled(array, call.builder.fix)
-    if number == 16:
-        dtype = np.dtype(np.float32)
     with np.errstate(all="ignore"):
-        return [array.astype(dtype)]
+        return array.astype(dtype)
 
 
 def _gather(call: Call, arrays: list[Any]) -> list[Any]:
@@ -477,6 +488,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "And": _settled(np.logical_and),
     "BatchNormalization": _batch_normalization,
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Ceil": _rounding(math.ceil, np.ceil),
     "Concat": _concat,
     "Conv": _conv,

@@ -440,6 +440,8 @@ class Walk:
             return [_constant(call)]
         if operator == "If" and isinstance(call.any_value(0), np.ndarray):
             return self._branch(node, name, call)
+        if operator == "CastLike" and isinstance(values[0], np.ndarray) and self._are_computed(inputs[1:]):
+            values = [values[0], np.empty(0, call.type_of(1) or np.float32)]
         if not any(isinstance(v, (Tensor, Alone, Moved)) for v in values):
             evaluate = static.OPERATORS.get(operator)
             if evaluate is None:
@@ -463,7 +465,9 @@ class Walk:
         with np.errstate(all="ignore"):  # weights may be infinite
             before = len(self.builder.graph.nodes)
             try:
-                if any(isinstance(v, Alone) for v in values):
+                if operator == "CastLike":  # reads the type of the second value alone, whatever its axes are
+                    result = handler(call)
+                elif any(isinstance(v, Alone) for v in values):
                     result = dynamic.apply(call)
                 else:
                     result = moved.apply(call) if any(isinstance(v, Moved) for v in values) else handler(call)
@@ -497,7 +501,7 @@ class Walk:
     def _keeps_images_first(self, operator: str, node: NodeProto, values: list[Any]) -> bool:
         """Return whether the first axis of a constant result is one of the repeated constants among the inputs."""
         found = [i in self.repeated for i in node.input]
-        if operator == "Reshape":
+        if operator in ("CastLike", "Reshape"):
             return found[0]
         if operator not in moved.POINTWISE or not any(found):
             return False
