@@ -135,6 +135,64 @@ def test_constants_alone() -> None:
     check(proto, {"x": (2, 4)})
 
 
+# Modes, opsets, pads of a constant (1, 2, 3), their axes, and a value.
+PADS = [
+    ("constant", 18, [1, 1, 0, 1], [-2, -1], np.float32([2.5])),
+    ("constant", 18, [0, 1, 1, 0, 0, 1], None, np.float32(-1)),
+    ("constant", 18, [-1, 3, 2, -1], [1, -1], None),
+    ("edge", 18, [0, 1, 1, 1], [1, 2], None),
+    ("reflect", 18, [0, 1, 1, 1], [1, 2], None),
+    ("wrap", 19, [0, 1, 1, 1], [1, 2], None),
+]
+
+
+@pytest.mark.parametrize(("mode", "opset", "pads", "axes", "value"), PADS)
+def test_padded_constants(mode: str, opset: int, pads: list[int], axes: Any, value: Any) -> None:
+    given = {"value": value, "axes": axes if axes is None else np.int64(axes)}
+    names = [name if given[name] is not None else "" for name in given]
+    arrays = {name: array for name, array in given.items() if array is not None}
+    nodes = [node("Pad", ["c", "pads", *names], ["p"], mode=mode), node("Add", ["x", "p"], ["y"])]
+    sides = dict(zip([a % 3 for a in axes or range(3)], zip(pads, pads[len(pads) // 2 :], strict=False), strict=True))
+    shape = tuple(e + sum(sides.get(axis, ())) for axis, e in enumerate((1, 2, 3)))
+    proto = model(nodes, {"x": ("n", *shape[1:])}, ["y"], opset, c=values(1, 2, 3), pads=np.int64(pads), **arrays)
+    check(proto, {"x": shape}, fixed=True)
+
+
+def test_padded_constants_of_old_opsets() -> None:
+    nodes = [node("Pad", ["c"], ["p"], pads=[0, 1, 0, 1], value=2.0), node("Add", ["x", "p"], ["y"])]
+    check(model(nodes, {"x": ("n", 5)}, ["y"], 10, c=values(1, 3)), {"x": (2, 5)})
+
+
+PADS_REFUSED = [
+    ([0, 3, 0, 0], "reflect", r"of shape \(1, 3\) with the pads \[0, 3, 0, 0\]"),
+    ([0, -2, 0, -2], "constant", "a constant of shape"),
+    ([0, 2**62, 0, 0], "constant", "a constant of shape"),
+]
+
+
+@pytest.mark.parametrize(("pads", "mode", "message"), PADS_REFUSED)
+def test_pads_of_constants_are_checked(pads: list[int], mode: str, message: str) -> None:
+    nodes = [node("Pad", ["c", "pads"], ["p"], mode=mode), node("Add", ["x", "p"], ["y"])]
+    proto = model(nodes, {"x": ("n", 1)}, ["y"], 13, c=values(1, 3), pads=np.int64(pads))
+    with pytest.raises(mpscnn.ImportError, match=message):
+        importer.read(proto)
+
+
+def test_padded_constants_of_each_image() -> None:
+    """A constant that the model has once for each image is here that of one."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("ConstantOfShape", ["s"], ["zeros"]),
+        node("Pad", ["zeros", "pads"], ["p"]),
+        node("Concat", ["p", "p"], ["q"], axis=0),
+        node("Reshape", ["q", "one"], ["r"]),
+        node("Add", ["x", "r"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ("n", 2)}, ["y"], 17, pads=np.int64([0, 0, 1, 0]), one=np.int64([-1, 2]))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="of the size of the batch"):
+        mpscnn.load(proto)
+
+
 def scatter(indices: NDArray[Any], updates: tuple[Any, ...], batch: Any = 2, **attributes: Any) -> Any:
     operator = attributes.pop("operator", "ScatterND")
     nodes = [node(operator, ["x", "i", "u"], ["y"], name="put", **attributes)]

@@ -419,6 +419,31 @@ def _resize(call: Call, arrays: list[Any]) -> list[Any]:
     return [resize.of_constant(x, sizes, scales, *names, rounding, coefficient, names[0] == "cubic" and is_inner)]
 
 
+def _pad(call: Call, arrays: list[Any]) -> list[Any]:
+    """Pad a constant, as a mask or positions that a network extends to a whole number of windows."""
+    found: list[Any] = [None if a is None else settled(a, call.builder.fix) for a in arrays]
+    x, pads, value, axes = [*found, None, None, None][:4]
+    given = call.integers("pads", None) if pads is None else [int(e) for e in pads.ravel()]
+    along = list(range(np.ndim(x))) if axes is None else [int(e) for e in axes.ravel()]
+    if x is None or given is None or len(given) != 2 * len(along) or any(not -x.ndim <= e < x.ndim for e in along):
+        raise InvalidModelError(f"pads {given} for axes {along} of {np.ndim(x)}.")
+    sides = [(0, 0)] * x.ndim
+    for axis, before, after in zip(along, given[: len(along)], given[len(along) :], strict=True):
+        sides[axis % x.ndim] = before, after
+    _checked(e + min(before, 0) + min(after, 0) for e, (before, after) in zip(x.shape, sides, strict=True))
+    _checked(e + before + after for e, (before, after) in zip(x.shape, sides, strict=True))
+    mode: Any = call.text("mode", "constant")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise InvalidModelError(f'mode "{mode}".')
+    if mode != "constant" and any(not 0 <= p < e for e, pair in zip(x.shape, sides, strict=True) for p in pair):
+        raise UnmappedError(f'a constant of shape {x.shape} with the pads {given} of mode "{mode}"')
+    number = call.real("value", 0.0) if value is None or not value.size else value.ravel()[0]
+    options: dict[str, Any] = {"constant_values": number} if mode == "constant" else {}
+    ends = zip(x.shape, sides, strict=True)
+    kept = x[tuple(slice(max(-before, 0), e - max(-after, 0)) for e, (before, after) in ends)]
+    return [np.pad(kept, [(max(before, 0), max(after, 0)) for before, after in sides], mode, **options)]
+
+
 def _conv(call: Call, arrays: list[Any]) -> list[Any]:
     """Convolve constants, as a network does with positions, by ONNX's reference implementation."""
     x, weight, *bias = (None if array is None else settled(array, call.builder.fix) for array in arrays)
@@ -517,6 +542,7 @@ OPERATORS: dict[str, Callable[[Call, list[Any]], list[Any]]] = {
     "Neg": _elementwise(lambda a: -a),
     "Not": _settled(np.logical_not),
     "Or": _settled(np.logical_or),
+    "Pad": _pad,
     "Pow": _settled(_power),
     "QuantizeLinear": _quantize,
     "Range": _range,

@@ -485,6 +485,8 @@ class Walk:
     def _note_batch(self, operator: str, node: NodeProto, values: list[Any]) -> None:
         """Note a constant that stands for one of each image; UnmappedError for a sum over these."""
         known = [i for i in node.input if i in self.of_each_image]
+        if known and operator == "Pad":
+            raise UnmappedError("a value that is computed of the size of the batch")
         if known and operator in ("CumSum", "NonZero", "ReduceProd", "ReduceSum", "Size"):
             axes = next((attribute.ints for attribute in node.attribute if attribute.name == "axes"), None)
             if axes is None and len(values) > 1 and isinstance(values[1], np.ndarray):
