@@ -45,6 +45,25 @@ def values(*shape: int, seed: int = 3) -> torch.Tensor:
 aten = torch.ops.aten
 IMAGE, SEQUENCE, VECTOR = (8, 9, 11), (8, 13), (10,)
 
+W3 = values(6, 2, 3, 3, 2)
+
+
+def volumes(x: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    """Convolve two channels of four depths, and take channels and depths together again."""
+    return F.conv3d(x.unflatten(1, (2, 4)), *arguments).flatten(1, 2)
+
+
+def volume(name: str, body: Callable[[torch.Tensor], torch.Tensor], free: bool = True) -> Row:
+    """A function of two channels of four depths, whose result has channels and depths together again."""
+    return function(name, lambda x: body(x.unflatten(1, (2, 4))).flatten(1, 2), free=free)
+
+
+def along_channels() -> nn.Module:
+    """Windows of 12 channels, as ChannelNet has them."""
+    conv = nn.Conv3d(1, 3, (12, 1, 1), (3, 1, 1), (5, 0, 0), bias=False)
+    return nn.Sequential(nn.Unflatten(1, (1, 12)), conv, nn.Flatten(1, 2))
+
+
 ROWS = [
     # convolutions
     row("conv2d", lambda: nn.Conv2d(8, 6, (3, 2), (2, 1), (1, 2))),
@@ -64,6 +83,36 @@ ROWS = [
     row("conv_transpose2d_depthwise", lambda: nn.ConvTranspose2d(8, 8, 3, 2, groups=8)),
     row("conv_transpose2d_dilated", lambda: nn.ConvTranspose2d(8, 5, 3, 2, dilation=(2, 3))),
     row("conv_transpose1d", lambda: nn.ConvTranspose1d(8, 6, 4, 2, 1), SEQUENCE),
+    # of three dimensions; channels of the image are channels and depths
+    row("conv3d_along_channels", along_channels, (12, 5, 6)),
+    function("conv3d", lambda x, w, b: volumes(x, w, b, (2, 1, 2), (1, 2, 0), (1, 2, 1)), w=W3, b=values(6)),
+    function("conv3d_in_groups", lambda x, w: volumes(x, w, None, 1, 1, 1, 2), w=values(6, 1, 3, 2, 3)),
+    function("conv3d_same", lambda x, w: volumes(x, w, None, 1, "same", (2, 1, 1)), w=values(6, 2, 2, 4, 3)),
+    function("conv3d_valid", lambda x, w: volumes(x, w, None, 1, "valid", 1), w=W3),
+    function(
+        "conv_transpose3d",
+        lambda x, w, b: F.conv_transpose3d(x.unflatten(1, (2, 4)), w, b, (2, 1, 3), 1, (1, 0, 2), 1, (1, 2, 1)).flatten(
+            1, 2
+        ),
+        w=values(2, 5, 3, 3, 4),
+        b=values(5),
+    ),
+    function(
+        "conv_transpose3d_in_groups",
+        lambda x, w: F.conv_transpose3d(x.unflatten(1, (2, 4)), w, None, 2, groups=2).flatten(1, 2),
+        w=values(2, 3, 3, 2, 2),
+    ),
+    row("batch_norm3d", lambda: nn.Sequential(nn.Unflatten(1, (2, 4)), nn.BatchNorm3d(2), nn.Flatten(1, 2))),
+    volume("max_pool3d", lambda x: F.max_pool3d(x, (2, 2, 3), (2, 2, 1), (1, 0, 1), (2, 1, 1)), free=False),
+    volume("max_pool3d_of_planes", lambda x: F.max_pool3d(x, (1, 2, 3), (2, 2, 1), (0, 0, 1))),
+    volume("max_pool3d_ceil", lambda x: F.max_pool3d(x, (3, 1, 1), (2, 1, 1), ceil_mode=True), free=False),
+    volume("avg_pool3d", lambda x: F.avg_pool3d(x, (3, 2, 3), (1, 2, 1), (1, 0, 1))),
+    volume("avg_pool3d_without_pad", lambda x: F.avg_pool3d(x, 3, (2, 1, 2), 1, count_include_pad=False)),
+    volume("avg_pool3d_ceil", lambda x: F.avg_pool3d(x, (3, 1, 1), (3, 1, 1), (1, 0, 0), ceil_mode=True)),
+    volume("avg_pool3d_divisor", lambda x: F.avg_pool3d(x, (2, 3, 3), 1, (1, 1, 1), divisor_override=7)),
+    volume("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (3, 1, 1))),
+    volume("adaptive_avg_pool3d_to_one", lambda x: F.adaptive_avg_pool3d(x, 1)),
+    volume("adaptive_max_pool3d", lambda x: F.adaptive_max_pool3d(x, (3, 1, 1))),
     # linear layers
     row("linear", lambda: nn.Linear(10, 7), VECTOR),
     row("linear_without_bias", lambda: nn.Linear(10, 7, bias=False), VECTOR),
@@ -410,7 +459,9 @@ NOT_AS_CORE_ATEN = {
 }
 # Rows whose decomposition contains rows and columns as numbers.
 FIXED_AS_CORE_ATEN = {
+    "adaptive_avg_pool3d_to_one",
     "conv2d_reflect",
+    "conv3d_same",
     "paddings",
     "paddings_of_sequences",
     "reflection_pad",

@@ -236,6 +236,13 @@ class Arguments:
             raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer or two.")
         return (values[0], values[0]) if len(values) == 1 else (values[0], values[1])
 
+    def triple(self, name: str) -> tuple[int, int, int]:
+        """Return three integers; a single one is used for all."""
+        values = self.integers(name)
+        if len(values) not in (1, 3):
+            raise InvalidModelError(f"{self.builder.origin}: {name} {values} is not one integer or three.")
+        return (values[0],) * 3 if len(values) == 1 else (values[0], values[1], values[2])
+
     def refuse(self, **expected: Any) -> None:
         """Raise UnmappedError unless these arguments have the expected values."""
         for name, usual in expected.items():

@@ -446,8 +446,15 @@ class _Reader:
                 " computes with these integers; convert them before, with x.float()."
             )
         if fake.ndim not in LAYOUTS:
+            volumes = ""
+            if fake.ndim == 5:
+                first, second = (_hint(extent) for extent in fake.shape[1:3])
+                volumes = (
+                    f" Load torch.nn.Sequential(torch.nn.Unflatten(1, ({first}, {second})), module), whose input has the"
+                    f" axes 1 and 2 as one, of {first * second}."
+                )
             raise InvalidModelError(
-                f'{self.name}: the input "{name}" has {fake.ndim} axes; images have 1 to 4, the batch first.'
+                f'{self.name}: the input "{name}" has {fake.ndim} axes; images have 1 to 4, the batch first.{volumes}'
             )
         return LAYOUTS[fake.ndim]
 

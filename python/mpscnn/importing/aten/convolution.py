@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general, shape
+from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general, shape, volumes
 from ..torch_arguments import Arguments, Merged, Rows
 from .registry import operator
 
 
-@operator("conv2d", "conv1d")
+@operator("conv3d", "conv2d", "conv1d")
 def _conv(b: Builder, a: Arguments) -> Tensor:
     weight = a.array("weight")
     padding: Any = a["padding"] if isinstance(a["padding"], str) else a.integers("padding")
@@ -32,10 +32,13 @@ def _convolution(b: Builder, a: Arguments, weight: NDArray[Any], padding: Any, g
     if weight.ndim == 3:
         pads = padding if isinstance(padding, str) else a.one("padding")
         return convolution.conv1d(b, x, weight, bias, a.one("stride"), pads, a.one("dilation"), groups)
+    if weight.ndim == 5:
+        pads3 = padding if isinstance(padding, str) else a.triple("padding")
+        return volumes.conv3d(b, x, weight, bias, a.triple("stride"), pads3, a.triple("dilation"), groups)
     raise UnmappedError(f"a convolution along {weight.ndim - 2} axes")
 
 
-@operator("conv_transpose2d", "conv_transpose1d")
+@operator("conv_transpose3d", "conv_transpose2d", "conv_transpose1d")
 def _conv_transpose(b: Builder, a: Arguments) -> Tensor:
     x, weight, bias = a.source, a.array("weight"), a.optional_array("bias")
     if x.rank == weight.ndim - 1:
@@ -63,6 +66,18 @@ def _conv_transpose(b: Builder, a: Arguments) -> Tensor:
             a.one("output_padding"),
             a.integer("groups"),
             a.one("dilation"),
+        )
+    if weight.ndim == 5:
+        return volumes.conv_transpose3d(
+            b,
+            x,
+            weight,
+            bias,
+            a.triple("stride"),
+            a.triple("padding"),
+            a.triple("output_padding"),
+            a.integer("groups"),
+            a.triple("dilation"),
         )
     raise UnmappedError(f"a transposed convolution along {weight.ndim - 2} axes")
 

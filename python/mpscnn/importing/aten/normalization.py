@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import normalization, shape
+from ..ops import normalization, shape, volumes
 from ..torch_arguments import Arguments, Merged, Missing
 from .registry import operator
 
@@ -49,7 +49,8 @@ def _by_statistics(b: Builder, a: Arguments, x: Tensor) -> Tensor:
     """Return batch normalization of a tensor's channels by the node's own statistics."""
     mean, variance = a.array("running_mean"), a.array("running_var")
     weight, bias = a.optional_array("weight"), a.optional_array("bias")
-    return normalization.batch_norm(b, x, mean, variance, weight, bias, a.number("eps"), a.number("momentum"))
+    norm = volumes.batch_norm if x.rank == 5 else normalization.batch_norm
+    return norm(b, x, mean, variance, weight, bias, eps=a.number("eps"), momentum=a.number("momentum"))
 
 
 @operator("_native_batch_norm_legit_no_training")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import general, pooling, reduction, unpooling
+from ..ops import general, pooling, reduction, unpooling, volumes
 from ..torch_arguments import Arguments, Missing, Places, Sized, same_extent
 from .registry import operator
 
@@ -127,3 +127,34 @@ def _adaptive_max_pool2d(b: Builder, a: Arguments) -> list[Any]:
 def _adaptive_max_pool1d(b: Builder, a: Arguments) -> list[Any]:
     x = _pooled(b, a, True)
     return [pooling.adaptive_max_pool2d(b, x, a.one("output_size")), Missing("indices of a pooling")]
+
+
+@operator("max_pool3d")
+def _max_pool3d(b: Builder, a: Arguments) -> Tensor:
+    kernel_size = a.triple("kernel_size")
+    stride = a.triple("stride") if a["stride"] else kernel_size
+    window = kernel_size, stride, a.triple("padding"), a.triple("dilation")
+    return volumes.max_pool3d(b, a.source, *window, bool(a["ceil_mode"]))
+
+
+@operator("max_pool3d_with_indices")
+def _max_pool3d_with_indices(b: Builder, a: Arguments) -> list[Any]:
+    return [_max_pool3d(b, a), Missing("indices of a pooling")]
+
+
+@operator("avg_pool3d")
+def _avg_pool3d(b: Builder, a: Arguments) -> Tensor:
+    kernel_size = a.triple("kernel_size")
+    stride = a.triple("stride") if a["stride"] else kernel_size
+    options = bool(a["ceil_mode"]), bool(a["count_include_pad"]), a.optional_integer("divisor_override")
+    return volumes.avg_pool3d(b, a.source, kernel_size, stride, a.triple("padding"), *options)
+
+
+@operator("adaptive_avg_pool3d", "_adaptive_avg_pool3d")
+def _adaptive_avg_pool3d(b: Builder, a: Arguments) -> Tensor:
+    return volumes.adaptive_pool3d(b, a.source, a.triple("output_size"), False)
+
+
+@operator("adaptive_max_pool3d")
+def _adaptive_max_pool3d(b: Builder, a: Arguments) -> list[Any]:
+    return [volumes.adaptive_pool3d(b, a.source, a.triple("output_size"), True), Missing("indices of a pooling")]
