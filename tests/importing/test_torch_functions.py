@@ -194,6 +194,25 @@ def replaced_by_masks(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return values, rows, images, tokens, pixels, part
 
 
+def counted(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Parts whose number depends on values of constants."""
+    upper = torch.ones(4, 4).triu().view(-1).nonzero()
+    odd = torch.arange(8) % 2 > 0
+    several = torch.arange(48).view(6, 8) % 5 > 1
+    steps = torch.unique(torch.tensor([3, 1, 3, 1, 2]))
+    count = torch.arange(9)[torch.arange(9) > 3].sum() + (torch.arange(5) > 2).nonzero().shape[0]
+    scattered = x.masked_scatter(several, x.flatten(2)[:, :, :28] * 2)
+    return (
+        (x.flatten(2) @ x.flatten(2).mT).flatten(1)[:, upper],
+        x[:, torch.tensor([True, False, True, True])],
+        x[..., odd] * torch.tensor([1.0, 2.0, 0.5, -1.0, 3.0]).to(x)[torch.tensor([0, 1, 1, 1, 1]) > 0],
+        x[:, :, several].softmax(2),
+        x[:, :, steps] + x[:, :, steps.view(3, 1)].squeeze(3),
+        x * torch.masked_select(torch.arange(9), torch.arange(9) > 0).to(x) + count,
+        scattered,
+    )
+
+
 def patches(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (
         F.unfold(x, 3, padding=1),
@@ -215,7 +234,7 @@ def einsums(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 GROUPS: list[Callable[[torch.Tensor], Any]] = [
     *(unary, comparisons, choices, arithmetic, orders, chosen, distances, sampled, resized, replaced),
-    *(replaced_by_masks, patches, einsums),
+    *(replaced_by_masks, counted, patches, einsums),
 ]  # fmt: skip
 
 

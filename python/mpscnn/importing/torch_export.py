@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
@@ -46,6 +47,9 @@ MAXIMUM_CONSTANT = 1 << 28
 
 # Operators for which the extents of a constant do not matter: repeated weights, and noise that is not added.
 _ANY_EXTENT = {"bmm", "rrelu_with_noise_functional"}
+
+# Operators whose number of results depends on values, and is at most that of these.
+_COUNTING = {"index", "masked_select", "nonzero", "_unique2", "unique_consecutive", "unique_dim"}
 
 # Operators whose results are not repeated if all readers broadcast them.
 _REPEATED = {"expand", "expand_as"}
@@ -393,6 +397,7 @@ class _Reader:
         self.nodes = list((form or program.graph).nodes)  # `form`: the graph in functional form
         self.batch: Any = None  # first extent of the inputs: an int or an expression
         self.sized: set[torch.fx.Node] = set()  # constants whose extents or values depend on those of the inputs
+        self.counted: dict[Any, Sized] = {}  # extents of constants that depend on values, by PyTorch's symbols for them
         self.batched: dict[torch.fx.Node, bool] = {}  # constants of the batch's extent; whether values depend on it
         self.positions: dict[torch.fx.Node, Any] = {}  # of these, what is known for all sizes, as torch_positions says
         self.placed: dict[
@@ -450,7 +455,7 @@ class _Reader:
             if fake.ndim == 5:
                 first, second = (_hint(extent) for extent in fake.shape[1:3])
                 volumes = (
-                    f" Load torch.nn.Sequential(torch.nn.Unflatten(1, ({first}, {second})), module), whose input has the"
+                    f" Load torch.nn.Sequential(torch.nn.Unflatten(1, ({first}, {second})), module), whose input has"
                     f" axes 1 and 2 as one, of {first * second}."
                 )
             raise InvalidModelError(
@@ -610,13 +615,18 @@ class _Reader:
         """Return a number of the program, as a `Sized` or `Number` if it was computed from extents of the inputs."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
-        hint = _hint(value)
         free = symbols(value)
-        if not free:
+        counts = [self.counted[symbol] for symbol in free if symbol in self.counted]
+        if len(counts) == len(free):
+            hint = value.node.pytype(value.node.expr.subs({symbol: int(self.counted[symbol]) for symbol in free}))
+        else:
+            hint = _hint(value)
+        of_batch = bool(free & symbols(self.batch)) or any(count.of_batch for count in counts)
+        of_extents = bool(free & self.extents) or any(count.of_extents for count in counts)
+        if not free or (counts and not (of_batch or of_extents)):
             return hint
         kind = Sized if isinstance(hint, int) else Number
-        batch = symbols(self.batch)
-        return kind.of(hint, value.node.expr, bool(free & batch), bool(free & self.extents))
+        return kind.of(hint, value.node.expr, of_batch, of_extents)
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):
@@ -800,7 +810,9 @@ class _Reader:
         for value, fake in zip(results, fakes, strict=False):
             if not isinstance(value, (Tensor, Merged, Turned)) or not isinstance(fake, torch.Tensor):
                 continue
-            shape = tuple(int(_hint(extent)) for extent in fake.shape)
+            if isinstance(value, Tensor) and fake.ndim == value.rank:
+                self._count(node, fake.shape[1:], value.shape)
+            shape = tuple(int(self._number(extent)) for extent in fake.shape)
             if isinstance(value, Turned):
                 place, value = value.place, value.tensor
                 shape = (shape[place], *shape[:place], *shape[place + 1 :])
@@ -832,8 +844,6 @@ class _Reader:
             self.sized.add(node)
         self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
         self._note_batch(node, args, kwargs)
-        if node in self.sized and changed is None:
-            self._note_positions(node)
         args, kwargs = _plain(args), _plain(kwargs)
         try:
             with torch.no_grad():
@@ -849,14 +859,45 @@ class _Reader:
         except UnmappedError:
             raise
         except DynamicOutputShapeException:
-            raise UnmappedError("a constant whose extents depend on values") from None
+            result = self._counted(node, args, kwargs)
         except Exception as error:
             raise InvalidModelError(f'{self.name}: "{node.name}", of constants: {first_line(error)}') from error
+        if node in self.sized and changed is None:
+            self._note_positions(node)
         if changed is not None:
             same = self.values.that_have(changed)
             self.values |= dict.fromkeys(same, result)
             self.sized |= set(same) if node in self.sized else set()
         return result
+
+    def _counted(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Return the value of an operator of constants whose number of results depends on values."""
+        tensors = [value for value in _flattened([*args, *kwargs.values()]) if isinstance(value, torch.Tensor)]
+        name = operator_name(node)
+        masks = args[1] if name == "index" else []
+        if name not in _COUNTING or any(one is not None and one.dtype != torch.bool for one in masks):
+            raise UnmappedError("a constant whose extents depend on values")
+        counts = [one.numel() * max(one.ndim, 1) for one in tensors]
+        if name == "masked_select":
+            counts.append(math.prod(np.broadcast_shapes(*(tuple(one.shape) for one in tensors))))
+        if max(counts) > MAXIMUM_CONSTANT:
+            raise UnmappedError(f"a constant of more than {MAXIMUM_CONSTANT} values")
+        try:
+            result = node.target(*args, **kwargs)  # type: ignore[operator]
+            fakes, results = ([x] if isinstance(x, torch.Tensor) else x for x in (node.meta["val"], result))
+            for fake, one in zip(fakes, results, strict=True):
+                self._count(node, fake.shape, one.shape)
+        except Exception as error:
+            raise InvalidModelError(f'{self.name}: "{node.name}", of constants: {first_line(error)}') from error
+        return result
+
+    def _count(self, node: torch.fx.Node, stated: Sequence[Any], shape: Sequence[int]) -> None:
+        """Note the extents of a result that PyTorch does not know, because they depend on values of constants."""
+        for extent, found in zip(stated, shape, strict=True):
+            if not isinstance(extent, torch.SymInt) or extent.node.hint is not None or not extent.node.expr.is_Symbol:
+                continue
+            symbol, is_sized = extent.node.expr, node in self.sized
+            self.counted.setdefault(symbol, Sized.of(int(found), symbol, self.batched.get(node, False), is_sized))
 
     @staticmethod
     def _is_own_constant(node: torch.fx.Node) -> bool:

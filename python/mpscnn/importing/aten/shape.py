@@ -362,6 +362,22 @@ def _masked(b: Builder, a: Arguments, x: Tensor, places: Sequence[int]) -> Tenso
     return elementwise.where(b, mask.numpy().reshape(*mask.shape, *[1] * after), number, x)
 
 
+@operator("masked_scatter")
+def _masked_scatter(b: Builder, a: Arguments) -> Tensor:
+    """Return values of `source` in the place of those of `self` that a constant mask has, in their order."""
+    x, source = a.source, a.tensor("source")
+    kept = a.operand("mask")
+    if isinstance(kept, Tensor):
+        raise UnmappedError("values replaced by a computed mask")
+    if np.ndim(kept) == x.rank and len(np.asarray(kept)) != 1:
+        raise UnmappedError(f"a mask of shape {np.shape(kept)}, of its own for each image")
+    mask: NDArray[Any] = np.broadcast_to(np.asarray(kept), (1, *x.shape))[0]
+    if mask.sum() != source.size:
+        raise UnmappedError(f"{source.size} values of each image for {mask.sum()} places")
+    places = np.maximum(np.cumsum(mask.reshape(-1)) - 1, 0).reshape(mask.shape)
+    return elementwise.where(b, mask, general.gather_values(b, source, places), x)
+
+
 @operator("tril", "triu")
 def _triangle(b: Builder, a: Arguments) -> Tensor:
     x = a.source
@@ -499,10 +515,21 @@ def _index(b: Builder, a: Arguments) -> Tensor:
     if len(places) != 1:
         return _of_several_axes(b, a, places)
     a.values["index"] = a["indices"][places[0]]
-    indices = a.array("index")
-    if indices.dtype == np.bool_ or indices.ndim != 1:
-        raise UnmappedError(f"indices of {indices.dtype} and shape {indices.shape}")
-    return _picked(b, a.source, places[0], indices)
+    indices, x, dim = a.array("index"), a.source, places[0]
+    if dim == 0:
+        raise UnmappedError("images of the batch in another order")
+    if indices.dtype == np.bool_:
+        last = dim + indices.ndim
+        if x.shape[dim - 1 : last - 1] != indices.shape:
+            raise InvalidModelError(f"{b.origin}: a mask of shape {indices.shape} for {x.shape}, from axis {dim}.")
+        if not indices.any():
+            raise UnmappedError("a part without values: a mask of nothing")
+        x = shape.reshape(b, x, (*x.shape[: dim - 1], indices.size, *x.shape[last - 1 :]))
+        indices = np.flatnonzero(indices)
+    if indices.ndim == 1:
+        return _picked(b, x, dim, indices)
+    y = _picked(b, x, dim, indices.reshape(-1))
+    return shape.reshape(b, y, (*y.shape[: dim - 1], *indices.shape, *y.shape[dim:]))
 
 
 def _of_several_axes(b: Builder, a: Arguments, places: list[int]) -> Tensor:

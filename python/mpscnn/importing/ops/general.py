@@ -111,6 +111,22 @@ kernel void gather_columns(texture2d_array<float, access::read> x [[texture(0)]]
                            constant uint* indices [[buffer(0)]], uint3 gid [[thread_position_in_grid]]) {
     y.write(x.read(uint2(indices[gid.x], gid.y), gid.z), gid.xy, gid.z);
 }
+
+// Values at any places, in the order of rows, columns, channels. p: channels of the result and of the source.
+kernel void gather_values(texture2d_array<float, access::read> x [[texture(0)]],
+                          texture2d_array<float, access::write> y [[texture(1)]],
+                          constant uint* indices [[buffer(0)]], constant uint* p [[buffer(1)]],
+                          uint3 gid [[thread_position_in_grid]]) {
+    uint c = 4 * gid.z, first = (gid.y * y.get_width() + gid.x) * p[0] + c;
+    float4 v = 0.0f;
+    for (uint lane = 0; lane < 4; ++lane) {
+        if (c + lane < p[0]) {
+            uint at = indices[first + lane], pixel = at / p[1], channel = at % p[1];
+            v[lane] = x.read(uint2(pixel % x.get_width(), pixel / x.get_width()), channel / 4)[channel % 4];
+        }
+    }
+    y.write(v, gid.xy, gid.z);
+}
 """
 
 
@@ -510,8 +526,23 @@ def gather(builder: Builder, x: Tensor, place: int, indices: NDArray[Any]) -> Te
     """Return the values at constant indices along one axis; `place` is without the batch."""
     shape = list(x.shape)
     builder.fix_unless_constant(x)
-    y = around(builder, x, place)
     table = np.ascontiguousarray(indices, np.uint32)
+    before, after = math.prod(shape[:place]), math.prod(shape[place + 1 :])
+    if max(before, shape[place], len(table)) > EXTENT_LIMIT or after > CHANNEL_LIMIT:
+        values = np.arange(x.size, dtype=np.uint32).reshape(shape)
+        return gather_values(builder, x, np.take(values, table, axis=place))
+    y = around(builder, x, place)
     y = _call(builder, "gather_columns", (y.height, len(table), y.channels), y, indices=table)
     shape[place] = len(table)
     return reshape(y, shape)
+
+
+def gather_values(builder: Builder, x: Tensor, places: NDArray[Any]) -> Tensor:
+    """Return a tensor with the shape of `places`, which are constant places in the values of `x`."""
+    if places.size > TABLE_LIMIT:
+        raise UnmappedError(f"{places.size} constant places, more than the maximum ({TABLE_LIMIT})")
+    y = store(builder, x, storage_of(with_short_end(x.shape)))
+    image = storage_of(with_short_end(places.shape))
+    table = np.ascontiguousarray(places.reshape(-1), np.uint32)
+    p = np.array([image[2], y.channels], np.uint32)
+    return _with_axes(_call(builder, "gather_values", image, y, indices=table, p=p), places.shape)
