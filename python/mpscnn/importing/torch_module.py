@@ -18,7 +18,16 @@ from torch.utils import _pytree as pytree
 from .. import _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
-from . import time_limit, torch_export, torch_guards, torch_independent, torch_numbers, torch_questions, torch_replay
+from . import (
+    time_limit,
+    torch_export,
+    torch_guards,
+    torch_independent,
+    torch_memory,
+    torch_numbers,
+    torch_questions,
+    torch_replay,
+)
 from .torch_arguments import OF_BATCH
 
 # Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
@@ -456,11 +465,14 @@ _THRESHOLDS = (100_000, 50, 1000)
 
 @contextlib.contextmanager
 def _as_called() -> Iterator[None]:
-    """Set the modes in which networks are called: no gradients, but for attention operators of their own kernels."""
+    """Set the modes in which networks are called: no gradients, but for attention operators of their own kernels.
+
+    Tensors keep their memory, see `torch_memory`.
+    """
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch_memory.kept():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
