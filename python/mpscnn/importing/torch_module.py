@@ -27,6 +27,7 @@ from . import (
     torch_numbers,
     torch_questions,
     torch_replay,
+    torch_values,
 )
 from .torch_arguments import OF_BATCH
 
@@ -112,6 +113,7 @@ def read(
     entered, numbers = clock(), torch_numbers.Numbers(module)
     checked = torch_replay.Module(module, lambda one: _untouched(one, numbers))
     with _in_eval_mode(module), _as_called(), _with_few_collections(), torch_export.quiet(), _without_stack_traces():
+        _refuse_values(checked, args, kwargs, name, numbers)
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
         if free_size is not False and not one_batch and attempt is None:
@@ -156,6 +158,22 @@ def read(
         assert refused is not None
         raise refused
     return graph
+
+
+def _refuse_values(
+    checked: torch_replay.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    numbers: torch_numbers.Numbers,
+) -> None:
+    """Raise UnsupportedOperatorError if the module's code is known to depend on computed values."""
+    if checked.runs((args, kwargs)):
+        return
+    with _in_eval_mode(checked.module):
+        why = torch_values.dependence(checked.module, *_fresh(args, kwargs), numbers)
+    if why:
+        raise UnsupportedOperatorError(name, [("torch.export", "values", why)])
 
 
 def _free_seconds(first: float, spent: float) -> float:

@@ -129,6 +129,12 @@ class Module:
         self._without_values: tuple[torch.nn.Module, dict[int, torch.Tensor]] | None = None
         self._results: dict[tuple[Any, bool], Any] = {}  # of the module, by shapes
 
+    def runs(self, given: Arguments) -> bool:
+        """Return whether the module runs with tensors without values of these shapes."""
+        with contextlib.suppress(Exception):
+            return self._of_module(given, True) is not None
+        return False
+
     def agrees(self, program: torch.export.ExportedProgram, given: Arguments) -> bool | None:
         """Return whether the program computes what the module does, for arguments of these shapes.
 
