@@ -60,6 +60,18 @@ def heads(x: torch.Tensor) -> torch.Tensor:
     return (torch.softmax(q @ k.transpose(-2, -1), -1) @ v).transpose(1, 2).reshape(n, h * w, -1)
 
 
+def padded_queries(x: torch.Tensor) -> torch.Tensor:
+    """Queries, keys and values of all images as images of their own, (3 * N, C, H, W), as in DAT."""
+    n, c, h, w = x.shape
+    qkv = torch.cat([x, x * 2, x - 1], 1).flatten(2).transpose(1, 2).reshape(n, h * w, 3, c).permute(2, 0, 1, 3)
+    y = qkv.reshape(3 * n, h, w, c).permute(0, 3, 1, 2)
+    y = F.pad(y, (0, 1, 0, 2)) + constant(c, 1, 1).to(x)
+    y = F.linear(y.permute(0, 2, 3, 1), constant(c, c).to(x)).permute(0, 3, 1, 2)
+    y = y * constant(3, 1, 1, 1, 1).to(x).expand(3, n, c, 1, 1).reshape(3 * n, c, 1, 1)
+    q, k, v = y.reshape(3, n, c, -1).transpose(-2, -1).unbind(0)
+    return torch.softmax(q @ k.transpose(1, 2), -1) @ v
+
+
 def shifted_windows(x: torch.Tensor) -> torch.Tensor:
     n, c, h, w = x.shape
     y = torch.roll(x.permute(0, 2, 3, 1), (-1, -2), (1, 2))
@@ -190,6 +202,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "resized_tokens": lambda x: F.interpolate(image_of_tokens(x), scale_factor=2),
     "windows": windows,
     "shifted_windows": shifted_windows,
+    "padded_queries": padded_queries,
     "heads": heads,
     "heads_of_windows": heads_of_windows,
     "normalized_tokens_of_all_images": normalized_tokens_of_all_images,

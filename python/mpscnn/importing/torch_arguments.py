@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,10 +48,12 @@ class Merged:
     """A tensor in a shape whose batch is merged with other axes, until it is split again.
 
     The values have the order of the tensor's axes; the first of `shape` is the batch times the first extents.
+    `is_inner`: the batch is behind these extents, as in a view of (3, N, C) as (3 * N, C), not in front of them.
     """
 
     tensor: Tensor
     shape: tuple[int, ...]
+    is_inner: bool = False
 
     def apart(self, builder: Builder) -> Tensor:
         """Return the tensor with the batch as its first axis, and what is merged with it as its second."""
@@ -63,7 +65,7 @@ class Merged:
 
     def with_(self, result: Tensor) -> Merged:
         """Return the result of an operator on `apart`, with the batch merged again."""
-        return Merged(result, (self.shape[0], *result.shape[1:]))
+        return replace(self, tensor=result, shape=(self.shape[0], *result.shape[1:]))
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ def lifted(function: Any, name: str, given: Arguments) -> Any:
             raise UnmappedError("tensors with the batch at different places")
         if isinstance(value, Merged) and isinstance(first, Merged) and value.shape[0] != first.shape[0]:
             raise UnmappedError(f"{first.shape} and {value.shape}, the batch taken together with other axes")
+        if isinstance(value, Merged) and isinstance(first, Merged) and value.is_inner != first.is_inner:
+            raise UnmappedError("the batch taken together with axes before it, and with axes behind it")
         if isinstance(value, Turned) and value.place != place:
             raise UnmappedError("tensors with the batch at different places")
     if any(isinstance(value, (Tensor, Places)) for value in _flat(given.values.values())):
@@ -170,7 +172,11 @@ def _of_one_image(constant: torch.Tensor, like: Merged, batch: int) -> torch.Ten
     """Return the part of a constant for one image, if it has the merged axis of `like` and repeats for each image."""
     if constant.ndim != len(like.shape) or len(constant) != like.shape[0] or len(constant) % batch:
         return constant
-    parts = constant.reshape(batch, len(constant) // batch, *constant.shape[1:])
+    count = len(constant) // batch
+    if like.is_inner:
+        parts = constant.reshape(count, batch, *constant.shape[1:]).transpose(0, 1)
+    else:
+        parts = constant.reshape(batch, count, *constant.shape[1:])
     return parts[:1] if bool((parts == parts[:1]).all()) else constant
 
 

@@ -125,7 +125,8 @@ def _linear(b: Builder, value: Any, weight: NDArray[Any], bias: NDArray[Any] | N
     if isinstance(value, Merged):
         if value.tensor.shape[-1:] != value.shape[-1:]:
             return value.with_(convolution.linear(b, value.apart(b), weight, bias))
-        return Merged(convolution.linear(b, value.tensor, weight, bias), (*value.shape[:-1], len(weight)))
+        y = convolution.linear(b, value.tensor, weight, bias)
+        return replace(value, tensor=y, shape=(*value.shape[:-1], len(weight)))
     return convolution.linear(b, a.tensor("input") if value is None else value, weight, bias)
 
 

@@ -32,6 +32,8 @@ def _reshape(b: Builder, a: Arguments) -> Any:
     if isinstance(source, Merged):
         if name == "unsqueeze" and a.integer("dim") % len(to) == 0:
             raise UnmappedError("an axis in front of the batch, which is taken together with other axes")
+        if source.is_inner:
+            return _inner_apart(b, a, source, to)
         if to and a.is_batch(to[0]) and (int(a.batch) > 1 or source.tensor.size == math.prod(map(int, to))):
             if tuple(map(int, to[1:])) == source.tensor.shape:
                 return source.tensor
@@ -47,7 +49,7 @@ def _reshape(b: Builder, a: Arguments) -> Any:
             return _turned_and_merged(b, source, before, to)
         rest = [int(extent) for extent in (*to[:place], *to[place + 1 :])]
         if isinstance(source.tensor, Merged):
-            return Turned(Merged(source.tensor.tensor, (source.tensor.shape[0], *rest)), place)
+            return Turned(replace(source.tensor, shape=(source.tensor.shape[0], *rest)), place)
         return Turned(shape.reshape(b, source.tensor, rest), place)
     x = a.source
     if name == "squeeze" and "dim" in a:
@@ -62,6 +64,16 @@ def _reshape(b: Builder, a: Arguments) -> Any:
         raise UnmappedError("all axes of extent 1 squeezed, the batch of one image among them")
     computed = [place for place, extent in enumerate(to[1:]) if isinstance(extent, Sized) and extent.of_extents]
     return shape.reshape(b, x, [int(extent) for extent in to[1:]], computed)
+
+
+def _inner_apart(b: Builder, a: Arguments, x: Merged, to: tuple[Any, ...]) -> Merged | Turned:
+    """Return a view of a tensor whose batch is merged with extents before it, together or apart."""
+    before, count = a.shape_of("self"), x.shape[0] // int(a.batch)
+    if same_extent(before[0], to[0]):
+        return replace(x, shape=tuple(map(int, to)))
+    if len(to) > 1 and not isinstance(to[0], Computed) and to[0] == count and a.is_batch(to[1]):
+        return Turned(shape.reshape(b, x.tensor, (count, *map(int, to[2:]))), 1)
+    raise UnmappedError(f"{x.shape}, the batch taken together with axes before it, as {tuple(map(int, to))}")
 
 
 def _rows_apart(b: Builder, x: Rows, to: tuple[Any, ...]) -> Turned:
@@ -79,6 +91,8 @@ def _turned_and_merged(b: Builder, x: Turned, before: tuple[Any, ...], to: tuple
     place, rest = x.place, tuple(map(int, to))
     refused = UnmappedError(f"the axis of the batch at place {place}, taken together with others, {rest}")
     own = x.rest
+    if isinstance(x.tensor, Merged) and x.tensor.is_inner:
+        raise refused
     if len(to) > place and all(map(same_extent, before[:place], to[:place])):
         # (L, N, h * d) as (L, N * h, d); if N already has axes merged with it, they are axis 1 of each image
         count, left = divmod(int(to[place]), int(before[place]))
@@ -91,6 +105,9 @@ def _turned_and_merged(b: Builder, x: Turned, before: tuple[Any, ...], to: tuple
         moved = [first + place, *range(first, first + place), *range(first + place + 1, y.rank)]
         y = shape.permute(b, y, [*range(first), *moved])
         return Turned(Merged(y, (rest[place], *rest[:place], *rest[place + 1 :])), place)
+    if isinstance(x.tensor, Tensor) and place == 1 and len(to) > 2 and rest[0] == own[0] * int(before[1]):
+        # (3, N, h * w, d) as (3 * N, h, w, d)
+        return Merged(shape.reshape(b, x.tensor, (own[0], *rest[1:])), rest, is_inner=True)
     if isinstance(x.tensor, Merged):
         # (L, N * h, d) as (L * N, h * d)
         whole = x.tensor.apart(b)
