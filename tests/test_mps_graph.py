@@ -385,6 +385,25 @@ def test_network_of_halves_and_reduced_precision() -> None:
     np.testing.assert_allclose(result.reshape(2, -1), network(x.numpy()), rtol=0.05, atol=0.05)
 
 
+class Branches(torch.nn.Module):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return torch.relu(input) if input.shape[2] % 2 else input * 2
+
+
+def test_conditions_of_a_network() -> None:
+    graph = mpscnn.load(Branches(), input_shapes={"input": (2, 4, 6, 8)}).to_mps_graph()
+    even, odd = np.ones((3, 8, 5, 4), np.float32), np.ones((3, 7, 5, 4), np.float32)
+    assert (graph(even) == 2).all()
+    for call in (
+        lambda: graph(odd),
+        lambda: graph({"input": odd}),
+        lambda: graph.execute_async(odd),
+        lambda: graph.encode(mpscnn.CommandBuffer(), mpscnn.Image.from_array(odd)),
+    ):
+        with pytest.raises(ValueError, match=r"7 x 5 is not a size .* height % 2 == 0"):
+            call()
+
+
 def graph_with(add: Any) -> mpscnn.Network:
     described = mpscnn.Graph()
     described.output(add(described, described.input("x", height=8, width=8, channels=6)), "y")

@@ -43,6 +43,7 @@ def node_graph(network: Network, input_shapes: InputShapes = None) -> MPSNNGraph
         if isinstance(output, nodes.ImageNode):
             raise NotImplementedError("to_mps_graph: an output of the network is one of its inputs.")
     graph = MPSNNGraph(*outputs, format=network.dtype, device=network.device)
+    graph._specs = {name: spec for name, spec in network.inputs.items() if spec.sizes}
     graph.allow_reduced_precision = bool(network._options["allow_reduced_precision"])
     return graph
 

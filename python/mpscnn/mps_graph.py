@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _checks, _core
 from ._awaiting import Turns
+from ._inputs import check_sizes
 from ._public import public
 from .buffer import Buffer
 from .device import CommandBuffer, Device
@@ -22,6 +23,7 @@ from .nodes._base import FORMATS, Allocator, _allocator, _allocator_of, _image, 
 
 if TYPE_CHECKING:
     from . import _typing as t
+    from .graph import Input
 
 # Gradients and statistics of a state, by their names in this package.
 _VALUES = {
@@ -115,8 +117,9 @@ class MPSNNGraph(_core._MPSNNGraph):
     [[[[3.0]]]]
     """
 
-    __slots__ = ("_order", "_turns")
+    __slots__ = ("_order", "_specs", "_turns")
     _order: threading.RLock
+    _specs: Mapping[str, Input]
     _turns: Turns
 
     def __init__(
@@ -137,6 +140,7 @@ class MPSNNGraph(_core._MPSNNGraph):
             )
         super().__init__(images, [_checks.boolean(one, "MPSNNGraph: results_are_needed") for one in needed], device)
         self._turns, self._order = Turns(), _TRAINING
+        self._specs = {}  # inputs of a network with conditions on the size, by label
         if format is not None:
             self.format = format
 
@@ -220,7 +224,15 @@ class MPSNNGraph(_core._MPSNNGraph):
         self._reload()
 
     def _in_order(self, sources: tuple[Any, ...]) -> list[Any]:
-        """Return the inputs in order; a dict has them by label."""
+        """Return the inputs in order; a dict has them by label. ValueError if a network does not take their sizes."""
+        found = self._by_label(sources)
+        for name, one in zip(self.source_image_handles if self._specs else (), found, strict=False):
+            spec = self._specs.get(name or "")
+            if spec is not None and len(getattr(one, "shape", ())) == 4:
+                check_sizes(spec, dict(zip("NHWC", one.shape, strict=True)))
+        return found
+
+    def _by_label(self, sources: tuple[Any, ...]) -> list[Any]:
         if len(sources) != 1 or not isinstance(sources[0], Mapping):
             return list(sources)
         named, handles = sources[0], self.source_image_handles

@@ -713,8 +713,8 @@ class Network(_checks.Made):
 
         Its inputs have the labels of the network's, and its calls take arrays in the order N, H, W, C. Results are
         equal up to rounding. A `Network` has what MPSNNGraph lacks: files, layouts, streams, profiles, training.
-        MPSNNGraph has no conditions on the number of images, height and width (`sizes` in `inputs`): it computes the
-        branches of the import for all of them.
+        If the network has conditions on the number of images, height and width (`sizes` in `inputs`), calls with others
+        raise ValueError: the graph has the branches of the import.
 
         Parameters
         ----------
