@@ -573,6 +573,7 @@ UNREACHED = {
     "logical_xor",
     "lt",
     "masked_fill",
+    "masked_scatter",
     "max_unpool2d",
     "median",
     "nan_to_num",
