@@ -72,10 +72,66 @@ def test_one_trace(traces: Traces) -> None:
     assert not net.inputs["x"].sizes
 
 
-def test_batch_read_for_a_view(traces: Traces) -> None:
-    net = _agree(randomize(Block(lambda y: y.view(y.size(0), -1))), *SHAPES)
-    assert traces == ["numbers", "batch"]
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "view": lambda y: y.view(y.size(0), -1),
+    "reshape": lambda y: y.reshape(y.size(0), -1),
+    "function": lambda y: torch.reshape(y, (y.size(0), -1)),
+    "twice": lambda y: y.view(y.size(0), -1).view(y.size(0), -1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_batch_read_for_a_view(name: str, traces: Traces) -> None:
+    net = _agree(randomize(Block(VIEWS[name])), *SHAPES)
+    assert traces == ["numbers"]
     assert net.inputs["x"].height is None
+    assert not net.inputs["x"].sizes
+
+
+_SIZES: list[Any] = []
+_TAPS = nn.Parameter(torch.rand(3, 1))
+
+
+def _kept(y: Any) -> Any:
+    _SIZES.append(y.size(0))
+    return y.view(y.size(0), -1)
+
+
+def _counted(y: Any) -> Any:
+    batch = y.size(0)
+    return y.view(batch, -1) * len(range(batch))
+
+
+# What the module does with the batch besides, or in its place.
+OTHER_USES: dict[str, Callable[[Any], Any]] = {
+    "kept": _kept,
+    "counted": _counted,
+    "compared": lambda y: y.view(y.size(0), -1) * (2 if y.size(0) > 2 else 1),
+    "printed": lambda y: y.view(y.size(0), -1) * len(f"{y.size(0)}"),
+    "hashed": lambda y: y.view(y.size(0), -1) * {1: 2.0}.get(y.size(0), 1.0),
+    "filled": lambda y: y.view(y.size(0), -1) * torch.ones(y.size(0), 1),
+    "not_of_a_view": lambda y: y.view(y.size(0), -1) * len([0] * y.size(0)),
+    "of_another_axis": lambda y: y.view(-1, y.size(0)).view(-1, 16),
+    "of_a_weight": lambda y: y.view(_TAPS.size(0), -1) if len(y) == 3 else y.view(len(y), -1) * 2,
+    "literal": lambda y: y.view(3, -1) if len(y) == 3 else y.view(y.size(0), -1) * 2,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_USES)
+def test_batch_read_for_more(name: str, traces: Traces) -> None:
+    _SIZES.clear()
+    module = randomize(Block(OTHER_USES[name]))
+    net = mpscnn.load(module, input_shapes=(1, 4, 8, 8))
+    assert len(traces) > 1 or name == "kept"
+    assert all(type(one) is int for one in _SIZES)
+    for shape in SHAPES:
+        x = torch.rand(shape)
+        try:
+            found = net(x)
+        except ValueError:  # the import is for another batch
+            assert net.inputs["x"].sizes
+            continue
+        np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_batch_read_by_the_module_itself(traces: Traces) -> None:
@@ -84,7 +140,7 @@ def test_batch_read_by_the_module_itself(traces: Traces) -> None:
             return F.adaptive_avg_pool2d(F.relu(x), 1).view(x.size(0), -1)
 
     net = _agree(Flat(), *SHAPES)
-    assert traces == ["batch"]
+    assert traces == ["numbers"]
     assert net.inputs["x"].height is None
 
 

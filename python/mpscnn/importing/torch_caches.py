@@ -114,4 +114,27 @@ def _is_of_trace(value: Any) -> bool:
     return isinstance(value, (FakeTensor, *_SYMBOLS)) or (isinstance(value, torch.Tensor) and value.is_meta)
 
 
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+class Batch(int):
+    """The batch in a trace without symbols, of which code may only make the first extent of a view.
+
+    Each operation raises SizeReadError: what it returns would be that of one batch.
+    """
+
+    is_used = False  # by a view
+
+
+class SizeReadError(BaseException):
+    """The module read a size. No Exception, so that its own code does not handle it."""
+
+
+def _raising(name: str) -> Any:
+    def method(self: Batch, *args: Any) -> Any:
+        raise SizeReadError(name)
+
+    return method
+
+
+_KEPT = {"__class__", "__new__", "__init__", "__getattribute__", "__setattr__", "__delattr__", "__init_subclass__"}
+for _name in set(dir(int)) - _KEPT - {"__subclasshook__", "__doc__", "__getnewargs__", "__reduce__", "__reduce_ex__"}:
+    setattr(Batch, _name, _raising(_name))
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool, Batch)

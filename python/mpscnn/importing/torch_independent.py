@@ -3,8 +3,8 @@
 
 A trace with numbers for heights and widths is valid for others if nothing that the module computes depends on them:
 
-* Its Python code reads no size of a tensor (`Watch` sees all functions of tensors), or only the batch. It does not
-  handle errors of PyTorch's either.
+* Its Python code reads no size of a tensor (`Watch` sees all functions of tensors), or only the batch, for the first
+  extent of a view. It does not handle errors of PyTorch's either.
 * Each operator has the same arguments and meaning for all sizes. The axes of each tensor are known by their letters:
   convolutions read "NCHW", a part is one of channels, a flattened vector is "NF". Operators that are not listed, or
   meet other letters, are taken to depend on the size.
@@ -24,15 +24,12 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from . import torch_numbers, torch_questions
+from .torch_caches import Batch, SizeReadError
 from .torch_guards import symbols
 from .torch_patterns import operator_name
-
-
-class SizeReadError(BaseException):
-    """The module read a size. No Exception, so that its own code does not handle it."""
-
 
 # Functions of a tensor that return no tensor, and no size.
 _PLAIN = {
@@ -53,26 +50,30 @@ _FUNCTIONS = {
 }
 
 
+# Functions that may be given the batch.
+_VIEWS = (torch.Tensor.view, torch.Tensor.reshape, torch.reshape)
+
+
 class Watch(TorchFunctionMode):
-    """Raises SizeReadError when code reads a size of a tensor.
+    """Raises SizeReadError when code reads a size of a tensor, or does more with size(0) than a view.
 
     Parameters
     ----------
     numbers : torch_numbers.Numbers
         Notes of the traces.
-    batch : bool
-        Whether size(0) is allowed.
 
     Attributes
     ----------
-    is_read, is_batch : bool
-        Whether a size was read, and whether the first one was the batch.
+    is_read : bool
+        Whether a size was read.
     """
 
-    def __init__(self, numbers: torch_numbers.Numbers, *, batch: bool) -> None:
+    def __init__(self, numbers: torch_numbers.Numbers) -> None:
         super().__init__()
         self._numbers = numbers
-        self.batch, self.is_read, self.is_batch = batch, False, False
+        self._batches: list[Batch] = []
+        self._views = 0  # that are given one of them
+        self.is_read = False
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -84,16 +85,53 @@ class Watch(TorchFunctionMode):
         is_function = isinstance(func, types.FunctionType) and not _reads_none(func, args, kwargs)
         if is_function or torch_questions.is_handled(frame):  # an error, of some sizes only
             self._stop(func)
+        if self._batches:
+            args, kwargs = self._without_batch(func, args, kwargs)
         result = func(*args, **kwargs)
+        if func is torch.Tensor.size and (*args[1:], *kwargs.values()) == (0,) and type(result) is int:
+            self._batches.append(Batch(result))
+            return self._batches[-1]
         if not _is_of_tensors(result):
-            is_batch = func is torch.Tensor.size and (*args[1:], *kwargs.values()) == (0,)
-            if not (is_batch and self.batch):
-                self._stop(func, is_batch)
+            self._stop(func)
         return result
 
-    def _stop(self, func: Any, is_batch: bool = False) -> None:
-        if not self.is_read:
-            self.is_read, self.is_batch = True, is_batch
+    def _without_batch(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the arguments with numbers for the batch."""
+        found = [one for one in pytree.tree_leaves((args, kwargs)) if type(one) is Batch]
+        if not found:
+            return args, kwargs
+        if func not in _VIEWS:
+            self._stop(func)
+        self._views += 1
+        for one in found:
+            one.is_used = True
+        result: tuple[Any, Any] = pytree.tree_map(
+            lambda one: int.__int__(one) if type(one) is Batch else one, (args, kwargs)
+        )
+        return result
+
+    def set_batch(self, program: torch.export.ExportedProgram) -> bool:
+        """Let the views of a program read the batch; return whether each has one that it can have from the module."""
+        if not self._batches:
+            return True
+        nodes = [node for node in program.graph.nodes if operator_name(node) in ("view", "reshape")]
+        number = int.__int__(self._batches[0])
+        views = [node for node in nodes if number in node.args[1]]
+        is_first = all(node.args[1][0] == number and number not in node.args[1][1:] for node in views)
+        if not is_first or len(views) != self._views or not all(one.is_used for one in self._batches):
+            return False
+        inputs = set(program.graph_signature.user_inputs)
+        source = next(node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
+        for node in views:
+            with program.graph.inserting_before(node):
+                size = program.graph.call_function(torch.ops.aten.sym_size.int, (source, 0))
+            size.meta["val"] = number
+            node.update_arg(1, [size, *node.args[1][1:]])
+        program.graph_module.recompile()
+        return True
+
+    def _stop(self, func: Any) -> None:
+        self.is_read = True
         raise SizeReadError(getattr(func, "__name__", str(func)))
 
     @contextlib.contextmanager

@@ -21,7 +21,6 @@ from ..graph import Graph
 from . import (
     time_limit,
     torch_export,
-    torch_guards,
     torch_independent,
     torch_memory,
     torch_numbers,
@@ -222,25 +221,15 @@ def _independent(
     if _batch(*given) == 1 or not torch_independent.can_watch(module):
         return None
     program = None
-    code = getattr(type(module).forward, "__code__", None)
-    is_likely = code is not None and "size" in code.co_names  # x.view(x.size(0), -1), the last step of many classifiers
-    for of_batch in (True,) if is_likely else (False, True):
-        watch = torch_independent.Watch(numbers, batch=of_batch)
-        ends = contextlib.suppress(Exception, torch_independent.SizeReadError)
-        with ends, _in_eval_mode(module), watch.over(module):
-            if of_batch:
-                program = _free(module, given, numbers, batch_only=True)
-            else:
-                with numbers.noted():
-                    program = _traced(module, *given)
-        if numbers.late:
-            return None  # it is traced again
-        if not watch.is_read:
-            break
-        program = None
-        if not watch.is_batch:
-            return None
-    if program is None or torch_guards.has_branches(program) or not torch_independent.is_independent(program):
+    watch = torch_independent.Watch(numbers)
+    ends = contextlib.suppress(Exception, torch_independent.SizeReadError)
+    with ends, _in_eval_mode(module), watch.over(module), numbers.noted():
+        program = _traced(module, *given)
+    if numbers.late:
+        return None  # it is traced again
+    if program is None or watch.is_read or not watch.set_batch(program):
+        return None
+    if not torch_independent.is_independent(program):
         return None
     try:
         graph = torch_export.read(program, name=name, of_module=True, attempt=0, is_free=True)
