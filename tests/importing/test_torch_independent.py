@@ -256,3 +256,26 @@ def test_attributes_are_restored() -> None:
     module = randomize(Block())
     torch_module.read(module, input_shapes=(1, 4, 8, 8))
     assert "forward" not in vars(module)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, *, is_called: bool = True) -> None:
+        super().__init__()
+        self.conv, self.rnn, self.is_called = nn.Conv2d(4, 8, 1), nn.LSTM(8, 8, batch_first=True), is_called
+
+    def forward(self, x: Any) -> Any:
+        y = self.conv(x)
+        return self.rnn(y.flatten(2).transpose(1, 2))[0] if self.is_called else y
+
+
+def test_recurrent_layers_are_refused_at_once(traces: Traces) -> None:
+    module = Recurrent()
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match=r"aten\.lstm \(1\):\n +rnn: no kernel"):
+        mpscnn.load(module, input_shapes=(1, 4, 8, 8))
+    assert len(traces) == 1  # each with symbols would have the operators of every step
+    assert "forward" not in vars(module.rnn)
+    assert module(torch.rand(1, 4, 8, 8)).shape == (1, 64, 8)
+
+
+def test_recurrent_layers_that_are_not_called() -> None:
+    _agree(randomize(Recurrent(is_called=False)), *SHAPES)

@@ -111,7 +111,10 @@ def read(
     clock = time_limit.thread_clock()
     entered, numbers = clock(), torch_numbers.Numbers(module)
     checked = torch_replay.Module(module, lambda one: _untouched(one, numbers))
-    with _in_eval_mode(module), _as_called(), _with_few_collections(), torch_export.quiet(), _without_stack_traces():
+    modes = (_as_called(), _with_few_collections(), torch_export.quiet(), _without_stack_traces())
+    with contextlib.ExitStack() as stack:
+        for mode in (_in_eval_mode(module), *modes, _without_recurrence(module, name)):
+            stack.enter_context(mode)
         _refuse_values(checked, args, kwargs, name, numbers)
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
@@ -453,6 +456,35 @@ def _untouched(module: torch.nn.Module, numbers: torch_numbers.Numbers) -> Itera
     """Set eval mode inside of the block; restore what a module keeps, also in global variables."""
     with _in_eval_mode(module), numbers.caches.restored():
         yield
+
+
+class _RecurrentError(BaseException):
+    """A recurrent layer was called. No Exception: no other trace is tried."""
+
+
+@contextlib.contextmanager
+def _without_recurrence(module: torch.nn.Module, name: str) -> Iterator[None]:
+    """Refuse recurrent layers at their first call; the caller restores the module's attributes.
+
+    Their operators have no kernel, and a trace with symbols computes each step: half a minute for Sequencer.
+    """
+    parts = {part: f"aten.{type(part).__name__.lower()}" for part in module.modules() if type(part) in _RECURRENT}
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise _RecurrentError
+
+    for part in parts:
+        part.forward = refused
+    try:
+        yield
+    except _RecurrentError:
+        named = [(parts[part], path or name) for path, part in module.named_modules() if part in parts]
+        raise UnsupportedOperatorError(
+            name, [(kind, path, "no kernel computes this") for kind, path in named]
+        ) from None
+
+
+_RECURRENT = (torch.nn.LSTM, torch.nn.GRU)
 
 
 @contextlib.contextmanager
