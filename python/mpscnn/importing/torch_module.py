@@ -20,6 +20,7 @@ from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from . import (
     time_limit,
+    torch_caches,
     torch_export,
     torch_independent,
     torch_memory,
@@ -225,7 +226,7 @@ def _independent(
         return None
     program = None
     watch = torch_independent.Watch(numbers)
-    ends = contextlib.suppress(Exception, torch_independent.SizeReadError)
+    ends = contextlib.suppress(Exception, torch_caches.SizeReadError)
     with ends, _in_eval_mode(module), watch.over(module), numbers.noted():
         program = _traced(module, *given)
     if numbers.late:
