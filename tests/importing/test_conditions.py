@@ -594,7 +594,7 @@ def test_trees_in_threads() -> None:
     """Python 3.11 raises SystemError when a thread parses while another one, that a garbage collection interrupted, does."""
 
     def collected(*_: Any) -> None:
-        for _ in range(30):  # other threads run within a loop
+        for _i in range(30):  # other threads run within a loop
             pass
 
     thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
