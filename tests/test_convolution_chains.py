@@ -18,9 +18,10 @@ from support import ENGINE, PROCESSOR, only_openmps
 pytestmark = [
     only_openmps("the implementation is the CPU engine's"),
     pytest.mark.skipif(ENGINE not in ("", "cpu"), reason="the implementation is the CPU engine's"),
-    pytest.mark.skipif("avx512dq" not in PROCESSOR, reason="the implementation is for AVX-512"),
+    pytest.mark.skipif("avx2" not in PROCESSOR, reason="the implementation is for AVX-512 and AVX2"),
 ]
 
+ISAS = ["DEFAULT", "AVX2"] if "avx512dq" in PROCESSOR else ["DEFAULT"]  # of the copies for this processor
 # Expands (inputs, 0: no expansion), hidden channels, projects (outputs, 0: none), batch, height, width, kernel, stride,
 # padding, adds the source.
 SHAPES = [
@@ -232,9 +233,10 @@ def traced(program: str, **environment: str) -> Counter[str]:
     return Counter(re.findall(r"^mpscnn dispatch: (?:\S+: )+(\w+)$", done.stderr, re.MULTILINE))
 
 
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("threads", ["1", "2"])
-def test_exact(threads: str) -> None:
-    ran = traced(CHAINS.format(shapes=SHAPES), OMP_NUM_THREADS=threads)
+def test_exact(threads: str, isa: str) -> None:
+    ran = traced(CHAINS.format(shapes=SHAPES), OMP_NUM_THREADS=threads, ONEDNN_MAX_CPU_ISA=isa)
     assert ran["separable"] == 2 * len(SHAPES)
     assert ran["one_by_one"] == 0
 
@@ -248,8 +250,9 @@ def test_reduced_precision() -> None:
     assert ran["one_by_one"] == 0
 
 
-def test_gates() -> None:
-    ran = traced(GATES.format(shapes=GATED, reduced=False))
+@pytest.mark.parametrize("isa", ISAS)
+def test_gates(isa: str) -> None:
+    ran = traced(GATES.format(shapes=GATED, reduced=False), ONEDNN_MAX_CPU_ISA=isa)
     assert ran["gated_pointwise"] == 4 * len(GATED)
     assert ran["product_then_convolution"] == 0
 

@@ -105,8 +105,8 @@ class Server:
         """Skip lists that no plan for this processor uses."""
         if entry.startswith("quantized") and "avx512_vnni" not in PROCESSOR:
             pytest.skip("the processor does not multiply bytes")
-        if entry in ("chain", "gated") and "avx512dq" not in PROCESSOR:
-            pytest.skip("the processor has no AVX-512")
+        if entry in ("chain", "gated") and "avx2" not in PROCESSOR:
+            pytest.skip("the processor has no AVX2")
 
     def close(self) -> None:
         self.process.communicate(timeout=60)

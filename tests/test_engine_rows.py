@@ -33,7 +33,7 @@ IMPLEMENTATIONS = {
     "convolve_gradient, data, bfloat16": "winograd primitive_of_bfloats",
     "convolve_gradient, weights, bfloat16": "winograd products_of_bfloats primitive_of_bfloats",
 }
-IN_VECTORS = ("few_outputs", "matrix_vector", "winograd")  # with AVX-512 or AVX2
+IN_VECTORS = ("depthwise_vectors", "few_outputs", "matrix_vector", "pointwise", "winograd")  # with AVX-512 or AVX2
 # Of 8-bit numbers, and the entries of their lists.
 QUANTIZED = {
     "quantized_depthwise": "quantized_convolve",
@@ -199,8 +199,6 @@ def test_every_cuda_kernel_has_a_family() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
-    if name in ("depthwise_vectors", "pointwise") and "avx512dq" not in PROCESSOR:
-        pytest.skip("the processor has no AVX-512")
     if name in IN_VECTORS and "avx2" not in PROCESSOR:
         pytest.skip("the processor has no AVX2")
     if name.endswith("_of_bfloats") and "avx512_bf16" not in PROCESSOR:

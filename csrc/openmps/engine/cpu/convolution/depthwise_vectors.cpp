@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Depth-wise convolution in registers, for AVX-512.
+// Depth-wise convolution in registers, for AVX-512 and AVX2.
 #include <optional>
 #include <utility>
 
@@ -16,47 +16,18 @@ namespace openmps::cpu {
 
 namespace {
 
-using depthwise::i64, depthwise::kLanes, depthwise::PackedFilters, depthwise::RowCall;
+using depthwise::i64;
 
 constexpr i64 kGrain = 64 * 1024;  // min multiplications per thread
 
-template <int kernel, int stride>
-void convolve(const ConvCall& call, const PackedFilters& filters, const Activation& activation) {
-  const Tensor &src = call.src, &dst = call.dst;
-  const Window& w = call.window;
-  constexpr i64 taps = kernel * kernel;
-  const i64 blocks = (dst.c + kLanes - 1) / kLanes;
-  const int threads = threads_for(dst.size() * taps, kGrain);
-  const i64 parts = depthwise_parts(call, blocks, threads);
-  parallel_ranges(dst.n * parts * blocks, threads, [&](i64 begin, i64 end) {
-    for (i64 task = begin; task < end; ++task) {
-      const i64 block = task % blocks, part = task / blocks % parts, n = task / blocks / parts;
-      const i64 channel = block * kLanes, left = dst.c - channel;
-      RowCall<kernel> row;
-      row.step = src.w_stride, row.columns = src.w, row.dst_step = dst.w_stride;
-      row.taps = filters.taps.data() + block * taps * kLanes, row.bias = filters.bias.data() + channel;
-      row.activation = &activation;
-      row.lanes = static_cast<__mmask16>(left >= kLanes ? 0xffff : (1 << left) - 1);
-      for (i64 y = dst.h * part / parts; y < dst.h * (part + 1) / parts; ++y) {
-        for (i64 p = 0; p < kernel; ++p) {
-          const i64 at = w.start_h + y * stride + p;
-          row.rows[static_cast<std::size_t>(p)] =
-              at < 0 || at >= src.h ? nullptr : reinterpret_cast<const float*>(src.at(n, at)) + channel;
-        }
-        row.dst = reinterpret_cast<float*>(dst.at(n, y)) + channel;
-        depthwise::row_results<kernel, stride>(row, w.start_w, dst.w);
-      }
-    }
-  });
+namespace with_avx512 {
+using namespace depthwise::with_avx512;
 }
-
-void convolve(const ConvCall& call, const PackedFilters& filters, const Activation& activation) {
-  const bool is_strided = call.window.stride_h == 2;
-  if (call.window.kernel_h == 3)
-    is_strided ? convolve<3, 2>(call, filters, activation) : convolve<3, 1>(call, filters, activation);
-  else
-    is_strided ? convolve<5, 2>(call, filters, activation) : convolve<5, 1>(call, filters, activation);
+namespace with_avx2 {
+using namespace depthwise::with_avx2;
 }
+#define MPSCNN_LOOPS "engine/cpu/convolution/depthwise_vectors.inc"
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 }  // namespace
 
@@ -65,7 +36,7 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
   const Window& w = call.window;
   if (weights.in_channels_per_group != 1 || weights.groups != weights.out_channels || weights.groups == 1)
     return "not depth-wise";
-  if (!has_avx512()) return "the processor has no AVX-512";
+  if (!has_avx512() && !has_avx2()) return "the processor has no AVX2";
   if (call.adds()) return "something is added";
   if (w.kernel_h != w.kernel_w || (w.kernel_h != 3 && w.kernel_h != 5)) return "the window is neither 3 x 3 nor 5 x 5";
   if (w.stride_h != w.stride_w || w.stride_h > 2) return "other strides than 1 and 2";
@@ -73,7 +44,6 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
   if (w.edge != Edge::zero) return "edges are clamped";
   const std::optional<Activation> activation = activation_of(*call.neuron);
   if (!activation) return "a neuron without vectors";
-  const auto filters = PackedFilters::of(weights);
   if (call.reduced_precision && call.src.format == Format::bfloat16 && call.dst.format == Format::bfloat16 &&
       has_avx512_bfloat16()) {
     convolve_depthwise_pairs(call, *activation);
@@ -86,7 +56,7 @@ const char* conv_depthwise_vectors(const ConvCall& call) {
     ScratchTensor result(call.dst.n, call.dst.h, call.dst.w, call.dst.c);
     floats.dst = result.tensor, dst_memory = std::move(result.memory);
   }
-  convolve(floats, *filters, *activation);
+  has_avx512() ? with_avx512::convolve(floats, *activation) : with_avx2::convolve(floats, *activation);
   if (floats.dst.data != call.dst.data) copy(floats.dst, call.dst);
   return nullptr;
 }

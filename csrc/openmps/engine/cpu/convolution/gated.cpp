@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gate per channel and the convolution of one pixel behind it, for AVX-512: chunks of pixels are multiplied by their
+// A gate per channel and the convolution of one pixel behind it, for AVX-512 and AVX2: chunks of pixels are multiplied by their
 // gates in the second-level cache.
 #include "engine/cpu/convolution/gated.hpp"
 
@@ -23,7 +23,7 @@ namespace openmps::cpu {
 
 namespace {
 
-using pointwise::i64, pointwise::is_one_row, pointwise::kLanes;
+using pointwise::i64, pointwise::is_one_row;
 
 constexpr i64 kChunkBytes = 256 * 1024;  // max size of a chunk behind the gates
 
@@ -68,52 +68,14 @@ std::optional<Gated> gated_of(const Problem* first, const Problem* second) {
   return Gated{*product, *conv, image.view, gates.view};
 }
 
-/// to = from * gates, for pixels of c channels.
-template <class Value>
-MPSCNN_AVX512 void multiply(const Value* from, i64 step, const float* gates, i64 c, i64 pixels, Value* to) {
-  for (i64 p = 0; p < pixels; ++p, from += step, to += c)
-    for (i64 i = 0; i < c; i += kLanes) {
-      const auto lanes = static_cast<__mmask16>(c - i >= kLanes ? 0xffff : (1 << (c - i)) - 1);
-      store(lanes, to + i, _mm512_mul_ps(load(lanes, from + i), load(lanes, gates + i)));
-    }
+namespace with_avx512 {
+using namespace pointwise::with_avx512;
 }
-
-template <class Value>
-void convolve(const ConvProblem& conv, const Tensor& src, const Tensor& gates, const Tensor& addend,
-              const Tensor& dst) {
-  const auto weights = pointwise::Panels<Value>::of(*conv.weights);
-  const Activation activation = *activation_of(conv.neuron);
-  const Activation after = addend.data ? *activation_of(conv.after) : Activation();
-  const auto pixel_of = [](const Tensor& image, i64 n, i64 pixel) {
-    return reinterpret_cast<Value*>(image.at(n, 0)) + pixel * image.w_stride;
-  };
-  const i64 pixels = dst.h * dst.w, pixel_bytes = src.c * static_cast<i64>(sizeof(Value));
-  const i64 max_pixels = std::clamp(kChunkBytes / pixel_bytes, pointwise::kPixels, pointwise::kChunk);
-  const i64 chunks = (pixels + max_pixels - 1) / max_pixels, panels = weights->panels;
-  const int threads = threads_for(dst.size() * src.c, pointwise::kGrain);
-  const Scratch memory(static_cast<std::uint64_t>(threads * max_pixels * pixel_bytes));
-  parallel_ranges(dst.n * chunks * panels, threads, [&](i64 begin, i64 end) {
-    Value* const own = reinterpret_cast<Value*>(memory.data()) + thread_number() * max_pixels * src.c;
-    i64 multiplied = -1;  // chunk of all images
-    for (i64 task = begin; task < end; ++task) {
-      const i64 chunk = task / panels, panel = task % panels, n = chunk / chunks;
-      const i64 from = pixels * (chunk % chunks) / chunks, count = pixels * (chunk % chunks + 1) / chunks - from;
-      if (chunk != multiplied) multiply(pixel_of(src, n, from), src.w_stride, gates.floats(n, 0), src.c, count, own);
-      multiplied = chunk;
-      const i64 first = weights->first(panel) * kLanes;
-      pointwise::BlockCall<Value> block;
-      block.src = own, block.src_step = block.inputs = src.c;
-      block.panel = weights->panel(panel), block.bias = weights->bias(panel);
-      block.dst = pixel_of(dst, n, from) + first, block.dst_step = dst.w_stride, block.outputs = dst.c - first;
-      block.activation = &activation;
-      if (addend.data) {
-        block.addend = pixel_of(addend, n, from) + first, block.addend_step = addend.w_stride;
-        block.after = &after;
-      }
-      pointwise::panel_results(block, weights->width(panel), count);
-    }
-  });
+namespace with_avx2 {
+using namespace pointwise::with_avx2;
 }
+#define MPSCNN_LOOPS "engine/cpu/convolution/gated.inc"
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 const char* gated_pointwise(const Gated& gated) {
   const ConvProblem& conv = gated.conv;
@@ -127,11 +89,12 @@ const char* gated_pointwise(const Gated& gated) {
   const Tensor gates = dense(tensor_of(gated.gates), Format::float32, memory);
   if (pointwise::overlap(gates, dst)) return "the result overlaps the gates";
   if (src.format == Format::float32) {
-    convolve<float>(conv, src, gates, addend, dst);
+    has_avx512() ? with_avx512::convolve<float>(conv, src, gates, addend, dst)
+                 : with_avx2::convolve<float>(conv, src, gates, addend, dst);
     return nullptr;
   }
   if (src.c % 2 != 0) return "an odd number of inputs";
-  convolve<std::uint16_t>(conv, src, gates, addend, dst);
+  with_avx512::convolve<std::uint16_t>(conv, src, gates, addend, dst);
   return nullptr;
 }
 
@@ -149,7 +112,9 @@ const ImplementationNames kGatedNames(kGated);
 
 }  // namespace
 
-bool may_gate(const Problem& first) { return has_avx512() && std::holds_alternative<BinaryProblem>(first); }
+bool may_gate(const Problem& first) {
+  return (has_avx512() || has_avx2()) && std::holds_alternative<BinaryProblem>(first);
+}
 
 std::size_t gated_length(const std::function<const Problem*(std::size_t)>& problem,
                          const std::function<bool(const ImageView&, std::size_t)>& ends) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution of one pixel as a product of matrices, for AVX-512.
+// Convolution of one pixel as a product of matrices, for AVX-512 and AVX2.
 #include <optional>
 
 #include "engine/cpu/convolution/convolution.hpp"
@@ -22,7 +22,7 @@ constexpr i64 kFewPixels = 1024;
 /// product of fully connected layers, and for float32 on Zen 5: there it takes 0.88 to 1.03 of oneDNN's time, and no
 /// code is generated at the first call.
 bool pays(const ConvWeights& weights, const Activation& activation, bool is_float, i64 pixels, bool is_connected) {
-  constexpr i64 kPanel = pointwise::kVectors * pointwise::kLanes;
+  const i64 kPanel = has_avx512() ? pointwise::with_avx512::kVectors * avx512::kLanes : pointwise::with_avx2::kVectors * avx2::kLanes;
   const i64 outputs = weights.out_channels, sums = (outputs + kPanel - 1) / kPanel * kPanel;
   const i64 inputs = weights.in_channels_per_group;
   if (is_connected && !is_zen4()) return false;
@@ -33,8 +33,14 @@ bool pays(const ConvWeights& weights, const Activation& activation, bool is_floa
 }
 
 template <class Value>
-void convolve(const ConvCall& call, const Activation& activation) {
-  pointwise::convolve(call, *pointwise::Panels<Value>::of(*call.weights), activation, Activation());
+void convolve_with_avx512(const ConvCall& call, const Activation& activation) {
+  using namespace pointwise::with_avx512;
+  convolve(call, *Panels<Value>::of(*call.weights), activation, Activation());
+}
+
+void convolve_with_avx2(const ConvCall& call, const Activation& activation) {
+  using namespace pointwise::with_avx2;
+  convolve(call, *Panels<float>::of(*call.weights), activation, Activation());
 }
 
 }  // namespace
@@ -46,7 +52,7 @@ const char* conv_pointwise(const ConvCall& call) {
   if (call.src.format != call.dst.format || !(is_float || is_bfloat)) return "images are of other formats";
   if (is_float && call.reduced_precision) return "products of bfloat16 are faster";
   if (is_bfloat && !call.reduced_precision) return "weights would be rounded";
-  if (!(is_bfloat ? has_avx512_bfloat16() : has_avx512())) return "the processor has no such products";
+  if (!(is_bfloat ? has_avx512_bfloat16() : has_avx512() || has_avx2())) return "the processor has no such products";
   if (is_bfloat && multiplies_tiles()) return "products of tiles are faster";
   if (w.kernel_h != 1 || w.kernel_w != 1 || w.stride_h != 1 || w.stride_w != 1 || w.start_h != 0 || w.start_w != 0 ||
       call.dst.h != call.src.h || call.dst.w != call.src.w)
@@ -61,7 +67,10 @@ const char* conv_pointwise(const ConvCall& call) {
   if (!pays(weights, *activation, is_float, call.dst.n * call.dst.h * call.dst.w, is_fully_connected(call)) &&
       !call.wants("pointwise"))
     return "oneDNN is as fast";
-  is_float ? convolve<float>(call, *activation) : convolve<std::uint16_t>(call, *activation);
+  if (is_bfloat)
+    convolve_with_avx512<std::uint16_t>(call, *activation);
+  else
+    has_avx512() ? convolve_with_avx512<float>(call, *activation) : convolve_with_avx2(call, *activation);
   return nullptr;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of pixels and weights for AVX-512: the sums of eight pixels and up to 48 outputs stay in registers until the
-// activation.
+// Products of pixels and weights for AVX-512 and AVX2 (pointwise_kernels.inc), and which convolutions they are for.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +21,8 @@ namespace openmps::cpu::pointwise {
 
 using i64 = std::int64_t;
 
-constexpr i64 kLanes = 16;
-constexpr i64 kVectors = 3, kPixels = 8;  // of sums in registers
-constexpr i64 kChunk = 14 * kPixels;      // pixels that stay in the first caches for all panels
-constexpr i64 kGrain = 64 * 1024;         // min multiplications per thread
+constexpr i64 kChunk = 112;        // pixels that stay in the first caches for all panels
+constexpr i64 kGrain = 64 * 1024;  // min multiplications per thread
 
 /// Inputs that one product of a lane takes: two numbers of bfloat16, or one of float32.
 template <class Value>
@@ -33,68 +30,6 @@ constexpr i64 kInputs = sizeof(float) / sizeof(Value);
 
 inline float value_of(float value, float) { return value; }
 inline std::uint16_t value_of(float value, std::uint16_t) { return bfloat16_of(value); }
-
-/// Vectors of outputs by panels of at most kVectors. More than one: an even number of panels of nearly equal widths, so
-/// that two threads have equal shares.
-struct PanelWidths {
-  i64 vectors, panels;
-
-  explicit PanelWidths(i64 outputs) : vectors((outputs + kLanes - 1) / kLanes), panels(panels_of(vectors)) {}
-  i64 first(i64 panel) const { return vectors * panel / panels; }  ///< vector
-  i64 width(i64 panel) const { return first(panel + 1) - first(panel); }
-
- private:
-  static i64 panels_of(i64 vectors) {
-    const i64 least = (vectors + kVectors - 1) / kVectors;
-    return least == 1 ? 1 : (least + 1) / 2 * 2;
-  }
-};
-
-/// Weights by panels, zeros after the last output: [panel][inputs / kInputs][lane][kInputs]. And biases.
-template <class Value>
-struct Panels : PanelWidths {
-  Scratch values;
-  std::vector<float> biases;
-  i64 inputs;
-
-  explicit Panels(const ConvWeights& weights)
-      : PanelWidths(weights.out_channels),
-        values(Scratch::to_keep(static_cast<std::uint64_t>(vectors * kLanes * weights.in_channels_per_group) *
-                                sizeof(Value))),
-        biases(static_cast<std::size_t>(vectors * kLanes)),
-        inputs(weights.in_channels_per_group) {
-    if (!weights.bias.empty()) std::copy_n(weights.bias.data(), weights.out_channels, biases.begin());
-    const i64 parts = (inputs + kPacked - 1) / kPacked;
-    parallel_ranges(panels * parts, threads_for(weights.out_channels * inputs, kPackGrain), [&](i64 begin, i64 end) {
-      for (i64 task = begin; task < end; ++task) pack(weights, task / parts, task % parts * kPacked);
-    });
-  }
-
-  Value* panel(i64 p) const { return reinterpret_cast<Value*>(values.data()) + first(p) * kLanes * inputs; }
-  const float* bias(i64 p) const { return biases.data() + first(p) * kLanes; }
-
-  static std::shared_ptr<const Panels> of(const ConvWeights& weights) {
-    return weights.derived<const Panels>(kInputs<Value> == 1 ? "pointwise" : "pointwise, bfloat16",
-                                         [&] { return std::make_shared<const Panels>(weights); });
-  }
-
- private:
-  static constexpr i64 kPacked = 16;            // inputs that are packed together, in the first-level cache
-  static constexpr i64 kPackGrain = 16 * 1024;  // min values per thread
-
-  /// Pack up to kPacked inputs of a panel, from `start` on.
-  void pack(const ConvWeights& weights, i64 p, i64 start) const {
-    constexpr i64 k = kInputs<Value>;
-    const i64 output = first(p) * kLanes, lanes = width(p) * kLanes, count = std::min(kPacked, inputs - start);
-    const i64 outputs = std::min(lanes, weights.out_channels - output);
-    const float* const from = weights.values.data() + output * inputs + start;
-    std::array<Value, static_cast<std::size_t>(kPacked * kVectors * kLanes)> packed{};
-    for (i64 o = 0; o < outputs; ++o)
-      for (i64 i = 0; i < count; ++i)
-        packed[static_cast<std::size_t>(i / k * k * lanes + o * k + i % k)] = value_of(from[o * inputs + i], Value());
-    std::copy_n(packed.begin(), count * lanes, panel(p) + start * lanes);
-  }
-};
 
 /// Arguments of the results of some pixels and one panel. Steps count values.
 template <class Value, class Result = Value>
@@ -110,71 +45,6 @@ struct BlockCall {
   i64 addend_step = 0;
   const Activation* after = nullptr;
 };
-
-/// The instances for float32 have no instructions for bfloat16.
-template <class Value, class Result, int vectors, int pixels>
-MPSCNN_AVX512_BF16 void results(const BlockCall<Value, Result>& call) {
-  constexpr bool is_float = kInputs<Value> == 1;
-  const Activation activation = *call.activation;
-  __m512 sums[pixels][vectors];
-#pragma GCC unroll 8
-  for (int p = 0; p < pixels; ++p)
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) sums[p][v] = _mm512_loadu_ps(call.bias + v * kLanes);
-  const Value* weights = call.panel;
-  for (i64 i = 0; i < call.inputs; i += kInputs<Value>, weights += kInputs<Value> * vectors * kLanes) {
-    __m512i columns[vectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) columns[v] = _mm512_loadu_si512(weights + v * kInputs<Value> * kLanes);
-#pragma GCC unroll 8
-    for (int p = 0; p < pixels; ++p) {
-      int input;
-      std::memcpy(&input, call.src + p * call.src_step + i, sizeof input);
-      const __m512i row = _mm512_set1_epi32(input);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v)
-        if constexpr (is_float)
-          sums[p][v] = _mm512_fmadd_ps(_mm512_castsi512_ps(row), _mm512_castsi512_ps(columns[v]), sums[p][v]);
-        else
-          sums[p][v] = _mm512_dpbf16_ps(sums[p][v], (__m512bh)row, (__m512bh)columns[v]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int v = 0; v < vectors; ++v) {
-    const i64 left = call.outputs - v * kLanes;
-    if (left <= 0) break;
-    const auto lanes = static_cast<__mmask16>(left >= kLanes ? 0xffff : (1 << left) - 1);
-#pragma GCC unroll 8
-    for (int p = 0; p < pixels; ++p) {
-      __m512 result = is_float ? activate(activation, sums[p][v]) : activate_roughly(activation, sums[p][v]);
-      if (call.addend) {
-        result = _mm512_add_ps(result, load(lanes, call.addend + p * call.addend_step + v * kLanes));
-        result = activate(*call.after, result);
-      }
-      store(lanes, call.dst + p * call.dst_step + v * kLanes, result);
-    }
-  }
-}
-
-/// Compute the results of `count` pixels and one panel, whose number of vectors is `width`.
-template <class Value, class Result>
-void panel_results(BlockCall<Value, Result> call, i64 width, i64 count) {
-  constexpr auto kOfWidth = []<int width, int... counts>(std::integer_sequence<int, counts...>) {
-    return std::array{&results<Value, Result, width, counts + 1>...};
-  };
-  constexpr auto kPixelCounts = std::make_integer_sequence<int, int{kPixels}>();
-  constexpr std::array kResults = {kOfWidth.template operator()<1>(kPixelCounts),
-                                   kOfWidth.template operator()<2>(kPixelCounts),
-                                   kOfWidth.template operator()<3>(kPixelCounts)};
-  const auto& of_width = kResults[static_cast<std::size_t>(width - 1)];
-  const i64 blocks = (count + kPixels - 1) / kPixels;
-  for (i64 b = 0; b < blocks; ++b) {
-    const i64 pixels = count * (b + 1) / blocks - count * b / blocks;
-    of_width[static_cast<std::size_t>(pixels - 1)](call);
-    call.src += pixels * call.src_step, call.dst += pixels * call.dst_step;
-    if (call.addend) call.addend += pixels * call.addend_step;
-  }
-}
 
 /// Return whether pixels follow each other at one distance.
 inline bool is_one_row(const Tensor& image) {
@@ -221,32 +91,37 @@ inline bool may_fuse(const ConvProblem& conv) {
          (!conv.addend.memory || (conv.addend.format == conv.dst.format && activation_of(conv.after)));
 }
 
-/// Compute all pixels of the source, which is_one_row(), as are the result and the addend.
-template <class Value>
-void convolve(const ConvCall& call, const Panels<Value>& weights, const Activation& activation,
-              const Activation& after) {
-  const Tensor &src = call.src, &dst = call.dst, &addend = call.addend;
-  const i64 pixels = dst.n * dst.h * dst.w, chunks = (pixels + kChunk - 1) / kChunk;
-  parallel_ranges(chunks * weights.panels, threads_for(dst.size() * src.c, kGrain), [&](i64 begin, i64 end) {
-    for (i64 task = begin; task < end; ++task) {
-      // Threads that share one chunk have different panels.
-      const i64 chunk = task / weights.panels, panel = task % weights.panels;
-      const i64 from = pixels * chunk / chunks, first = weights.first(panel) * kLanes;
-      BlockCall<Value> block;
-      block.src = reinterpret_cast<const Value*>(src.data) + from * src.w_stride;
-      block.src_step = src.w_stride, block.inputs = src.c;
-      block.panel = weights.panel(panel), block.bias = weights.bias(panel);
-      block.dst = reinterpret_cast<Value*>(dst.data) + from * dst.w_stride + first;
-      block.dst_step = dst.w_stride, block.outputs = dst.c - first;
-      block.activation = &activation;
-      if (addend.data) {
-        block.addend = reinterpret_cast<const Value*>(addend.data) + from * addend.w_stride + first;
-        block.addend_step = addend.w_stride, block.after = &after;
-      }
-      panel_results(block, weights.width(panel), pixels * (chunk + 1) / chunks - from);
-    }
-  });
+/// Add to each lane the product of its weight and an input or, of bfloat16, those of pairs. The type of the values is
+/// that of the last argument.
+MPSCNN_AVX512 inline __m512 add_products(__m512 sums, __m512 inputs, __m512 weights, float) {
+  return _mm512_fmadd_ps(inputs, weights, sums);
 }
+MPSCNN_AVX512_BF16 inline __m512 add_products(__m512 sums, __m512 inputs, __m512 weights, std::uint16_t) {
+  return _mm512_dpbf16_ps(sums, (__m512bh)inputs, (__m512bh)weights);
+}
+MPSCNN_AVX2 inline __m256 add_products(__m256 sums, __m256 inputs, __m256 weights, float) {
+  return _mm256_fmadd_ps(inputs, weights, sums);
+}
+
+// Of 32 registers, 24 have sums: 8 pixels of up to 48 outputs. The copies for float32 have no instructions for bfloat16.
+namespace with_avx512 {
+using namespace cpu::avx512;
+constexpr i64 kVectors = 3;  // of a panel
+constexpr i64 pixels_of(i64) { return 8; }
+#define MPSCNN_TARGET MPSCNN_AVX512_BF16
+#include "engine/cpu/convolution/pointwise_kernels.inc"
+#undef MPSCNN_TARGET
+}  // namespace with_avx512
+
+// Of 16 registers, 12 have sums: 6 pixels of 16 outputs, or 12 of 8.
+namespace with_avx2 {
+using namespace cpu::avx2;
+constexpr i64 kVectors = 2;
+constexpr i64 pixels_of(i64 vectors) { return 12 / vectors; }
+#define MPSCNN_TARGET MPSCNN_AVX2
+#include "engine/cpu/convolution/pointwise_kernels.inc"
+#undef MPSCNN_TARGET
+}  // namespace with_avx2
 
 }  // namespace openmps::cpu::pointwise
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains of convolutions in one pass, for AVX-512: a convolution of one pixel that expands the channels, a depth-wise
+// Chains of convolutions in one pass: a convolution of one pixel that expands the channels, a depth-wise
 // one, and one of one pixel that projects them; the first or the last may be missing. The images between them stay in
 // the second-level cache.
 #include "engine/cpu/convolution/separable.hpp"
@@ -30,7 +30,7 @@ namespace openmps::cpu {
 
 namespace {
 
-using pointwise::i64, pointwise::kLanes, pointwise::is_one_row;
+using pointwise::i64, pointwise::is_one_row;
 
 /// Return the pixels of a row of an image.
 template <class Value>
@@ -87,248 +87,16 @@ std::optional<Chain> chain_of(const ProblemAt& problem) {
   return chain;
 }
 
-/// Arguments of a chain, whose images have this type. Expanded rows are of float32, for which the depth-wise
-/// convolution needs no conversion.
-template <class Value>
-struct ChainCall {
-  const Chain& chain;
-  Tensor src, dst;
-  Activation after_expand, after_depthwise, after_project, after_sum;
-  Tensor addend = {};
-  int threads = 1;
-  std::shared_ptr<const pointwise::Panels<Value>> expand, project;
-  std::shared_ptr<const depthwise::PackedFilters> filters;
-
-  explicit ChainCall(const Chain& of)
-      : chain(of),
-        src(tensor_of((of.expand ? of.expand : of.depthwise)->src)),
-        dst(tensor_of((of.project ? of.project : of.depthwise)->dst)) {
-    after_depthwise = *activation_of(of.depthwise->neuron);
-    i64 work = hidden() * window().kernel_h * window().kernel_w * result_pixels();
-    if (of.expand) {
-      after_expand = *activation_of(of.expand->neuron);
-      work += src.size() * hidden();
-    }
-    if (of.project) {
-      after_project = *activation_of(of.project->neuron);
-      if (of.project->addend.memory) {
-        addend = tensor_of(of.project->addend);
-        after_sum = *activation_of(of.project->after);
-      }
-      work += dst.size() * hidden();
-    }
-    threads = threads_for(work, kGrain);
-  }
-
-  /// Pack the weights, which may have been packed before.
-  void pack() {
-    using Packed = pointwise::Panels<Value>;
-    if (chain.expand) expand = Packed::of(*chain.expand->weights);
-    if (chain.project) project = Packed::of(*chain.project->weights);
-    filters = depthwise::PackedFilters::of(*chain.depthwise->weights);
-  }
-
-  const Window& window() const { return chain.depthwise->window; }
-  i64 hidden() const { return chain.depthwise->src.c; }
-  i64 vectors() const { return (hidden() + kLanes - 1) / kLanes; }
-  i64 padded() const { return vectors() * kLanes; }  ///< hidden channels
-  i64 width() const { return chain.depthwise->dst.w; }
-  i64 result_pixels() const { return dst.n * dst.h * dst.w; }
-};
-
-/// Expand some pixels of adjacent rows for one panel.
-template <class Value>
-void expand_pixels(const ChainCall<Value>& call, i64 panel, i64 n, i64 row, i64 rows, float* to) {
-  pointwise::BlockCall<Value, float> block;
-  block.src = row_of<Value>(call.src, n, row), block.src_step = call.src.w_stride, block.inputs = call.src.c;
-  block.panel = call.expand->panel(panel), block.bias = call.expand->bias(panel);
-  block.dst = to, block.dst_step = call.expand->width(panel) * kLanes, block.outputs = block.dst_step;
-  block.activation = &call.after_expand;
-  pointwise::panel_results(block, call.expand->width(panel), rows * call.src.w);
-}
-
-/// Compute a row of the depth-wise convolution for some vectors of channels. `source(y)`: row y of the source at the
-/// first of these channels, whose pixels are `step` apart.
-template <int kernel, int stride, class Value, class Source>
-void depthwise_row(const ChainCall<Value>& call, i64 y, i64 first, i64 count, const Source& source, i64 step,
-                   Value* dst, i64 dst_step, i64 channels) {
-  const Window& w = call.window();
-  constexpr i64 taps = kernel * kernel;
-  depthwise::RowCall<kernel, std::remove_cvref_t<decltype(*source(0))>, Value> row;
-  row.step = step, row.columns = call.src.w, row.dst_step = dst_step, row.activation = &call.after_depthwise;
-  for (i64 v = 0; v < count; ++v) {
-    for (i64 p = 0; p < kernel; ++p) {
-      const i64 at = w.start_h + y * stride + p;
-      row.rows[static_cast<std::size_t>(p)] = at < 0 || at >= call.src.h ? nullptr : source(at) + v * kLanes;
-    }
-    const i64 channel = (first + v) * kLanes, left = channels - channel;
-    row.taps = call.filters->taps.data() + (first + v) * taps * kLanes, row.bias = call.filters->bias.data() + channel;
-    row.lanes = static_cast<__mmask16>(left >= kLanes ? 0xffff : (1 << left) - 1);
-    row.dst = dst + channel;
-    depthwise::row_results<kernel, stride>(row, w.start_w, call.width());
-  }
-}
-
-/// Project the pixels of some rows of the result, which were convolved to `from`.
-template <class Value>
-void project_rows(const ChainCall<Value>& call, i64 n, i64 y, i64 rows, const Value* from) {
-  for (i64 panel = 0; panel < call.project->panels; ++panel) {
-    const i64 first = call.project->first(panel) * kLanes;
-    pointwise::BlockCall<Value> block;
-    block.src = from, block.src_step = call.padded(), block.inputs = call.hidden();
-    block.panel = call.project->panel(panel), block.bias = call.project->bias(panel);
-    block.dst = row_of<Value>(call.dst, n, y) + first, block.dst_step = call.dst.w_stride,
-    block.outputs = call.dst.c - first;
-    block.activation = &call.after_project;
-    if (call.addend.data) {
-      block.addend = row_of<Value>(call.addend, n, y) + first, block.addend_step = call.addend.w_stride;
-      block.after = &call.after_sum;
-    }
-    pointwise::panel_results(block, call.project->width(panel), rows * call.dst.w);
-  }
-}
-
-/// Memory of a thread: a ring of expanded rows, by panels, and the rows of a strip after the depth-wise convolution.
-struct Strips {
-  i64 rows, ring;                   ///< of a strip; of the ring
-  i64 expanded = 0, convolved = 0;  ///< bytes
-
-  template <class Value>
-  explicit Strips(const ChainCall<Value>& call) {
-    const Window& w = call.window();
-    const i64 row_bytes = call.src.w * call.padded() * static_cast<i64>(sizeof(float));
-    const i64 fitting = (kStripBytes / row_bytes - w.kernel_h) / w.stride_h + 1;
-    rows = std::clamp<i64>((kStripPixels + call.width() - 1) / call.width(), 1, std::max<i64>(1, fitting));
-    rows = std::min(rows, call.dst.h);
-    ring = (rows - 1) * w.stride_h + w.kernel_h;
-    if (call.chain.expand) expanded = ring * row_bytes;
-    if (call.chain.project) convolved = rows * call.width() * call.padded() * static_cast<i64>(sizeof(Value));
-  }
-  i64 bytes() const { return expanded + convolved; }
-};
-
-/// Compute the rows [begin, end) of the results of one image, strip by strip.
-template <int kernel, int stride, class Value>
-void run_strips(const ChainCall<Value>& call, const Strips& strips, std::byte* memory, i64 n, i64 begin, i64 end) {
-  const Window& w = call.window();
-  Value* const convolved = reinterpret_cast<Value*>(memory + strips.expanded);
-  const bool projects = call.chain.project != nullptr;
-  const i64 dst_step = projects ? call.padded() : call.dst.w_stride,
-            channels = projects ? call.padded() : call.hidden();
-  i64 expanded = std::max<i64>(0, w.start_h + begin * stride);  // rows before this one are in the ring, or not needed
-  for (i64 y = begin; y < end; y += strips.rows) {
-    const i64 rows = std::min(strips.rows, end - y);
-    const i64 needed = std::min(call.src.h, w.start_h + (y + rows - 1) * stride + kernel);
-    const auto dst_row = [&](i64 row) {
-      return projects ? convolved + (row - y) * call.width() * call.padded() : row_of<Value>(call.dst, n, row);
-    };
-    if (call.chain.expand) {
-      for (i64 panel = 0; panel < call.expand->panels; ++panel) {
-        const i64 first = call.expand->first(panel), width = call.expand->width(panel), step = width * kLanes;
-        float* const ring = reinterpret_cast<float*>(memory) + first * kLanes * strips.ring * call.src.w;
-        const auto ring_row = [&](i64 row) { return ring + row % strips.ring * call.src.w * step; };
-        for (i64 row = expanded; row < needed;) {
-          const i64 count = std::min(needed - row, strips.ring - row % strips.ring);
-          expand_pixels(call, panel, n, row, count, ring_row(row));
-          row += count;
-        }
-        for (i64 row = y; row < y + rows; ++row)
-          depthwise_row<kernel, stride>(call, row, first, width, ring_row, step, dst_row(row), dst_step, channels);
-      }
-      expanded = std::max(expanded, needed);
-    } else {
-      for (i64 row = y; row < y + rows; ++row)
-        for (i64 v = 0; v < call.vectors(); ++v) {
-          const auto source = [&](i64 at) { return row_of<const Value>(call.src, n, at) + v * kLanes; };
-          depthwise_row<kernel, stride>(call, row, v, 1, source, call.src.w_stride, dst_row(row), dst_step, channels);
-        }
-    }
-    if (projects) project_rows(call, n, y, rows, convolved);
-  }
-}
-
-/// Threads have rows of results. Neighbours both expand the rows that their windows share.
-template <int kernel, int stride, class Value>
-void by_rows(const ChainCall<Value>& call) {
-  const Strips strips(call);
-  const Scratch memory(static_cast<std::uint64_t>(call.threads * strips.bytes()));
-  parallel_ranges(call.dst.n * call.dst.h, call.threads, [&](i64 begin, i64 end) {
-    std::byte* const own = memory.data() + thread_number() * strips.bytes();
-    while (begin < end) {
-      const i64 n = begin / call.dst.h, y = begin % call.dst.h, count = std::min(end - begin, call.dst.h - y);
-      run_strips<kernel, stride>(call, strips, own, n, y, y + count);
-      begin += count;
-    }
-  });
-}
-
-/// Threads have panels of hidden channels; then, if the chain has a projection, chunks of its results.
-template <int kernel, int stride, class Value>
-void by_channels(const ChainCall<Value>& call) {
-  const i64 pixels = call.dst.n * call.dst.h * call.width();
-  const i64 panel_floats = call.src.h * call.src.w * pointwise::kVectors * kLanes;
-  const bool projects = call.chain.project != nullptr;
-  const i64 step = projects ? call.padded() : call.dst.w_stride, channels = projects ? call.padded() : call.hidden();
-  const i64 panels_bytes = call.threads * panel_floats * static_cast<i64>(sizeof(float));
-  const i64 between_bytes = projects ? pixels * step * static_cast<i64>(sizeof(Value)) : 0;
-  const Scratch memory(static_cast<std::uint64_t>(panels_bytes + between_bytes));
-  Value* const between = reinterpret_cast<Value*>(memory.data() + panels_bytes);
-  const i64 panels = call.expand->panels;
-  parallel_ranges(call.dst.n * panels, call.threads, [&](i64 begin, i64 end) {
-    float* const own = reinterpret_cast<float*>(memory.data()) + thread_number() * panel_floats;
-    for (i64 task = begin; task < end; ++task) {
-      const i64 n = task / panels, panel = task % panels;
-      const i64 first = call.expand->first(panel), width = call.expand->width(panel);
-      expand_pixels(call, panel, n, 0, call.src.h, own);
-      const auto source = [&](i64 at) { return own + at * call.src.w * width * kLanes; };
-      for (i64 y = 0; y < call.chain.depthwise->dst.h; ++y) {
-        Value* const dst =
-            projects ? between + (n * call.dst.h + y) * call.width() * step : row_of<Value>(call.dst, n, y);
-        depthwise_row<kernel, stride>(call, y, first, width, source, width * kLanes, dst, step, channels);
-      }
-    }
-  });
-  if (!projects) return;
-  const ConvProblem& conv = *call.chain.project;
-  ConvCall project = {dense_tensor(between, call.dst.format, call.dst.n, call.dst.h, call.width(), step),
-                      call.dst,
-                      conv.weights.get(),
-                      conv.window,
-                      &conv.neuron,
-                      false};
-  project.src.c = call.hidden(), project.addend = call.addend;
-  pointwise::convolve(project, *call.project, call.after_project, call.after_sum);
-}
-
-template <class Value>
-using Run = void (*)(const ChainCall<Value>& call);
-
-template <int kernel, int stride, class Value>
-Run<Value> way_of(const ChainCall<Value>& call) {
-  // Each thread's part expands the rows of the windows at its ends, too.
-  const i64 rows = call.dst.n * call.dst.h / call.threads * stride;
-  if (call.dst.n >= call.threads || !call.chain.expand || rows >= kMinRowsOfWindow * (kernel - 1))
-    return by_rows<kernel, stride, Value>;
-  const i64 panel_bytes = call.src.h * call.src.w * pointwise::kVectors * kLanes * static_cast<i64>(sizeof(float));
-  return panel_bytes <= kPanelBytes ? by_channels<kernel, stride, Value> : nullptr;
-}
-
-template <class Value>
-const char* in_one_pass(const Chain& chain) {
-  ChainCall<Value> call(chain);
-  if (!is_one_row(call.src) || !is_one_row(call.dst)) return "gaps between rows";
-  if (call.addend.data && !is_one_row(call.addend)) return "gaps between rows of the addend";
-  // Other threads read rows of the source later.
-  if (pointwise::overlap(call.src, call.dst)) return "the result overlaps the source";
-  const bool is_strided = call.window().stride_h == 2, is_small = call.window().kernel_h == 3;
-  const Run<Value> run = is_small ? (is_strided ? way_of<3, 2>(call) : way_of<3, 1>(call))
-                                  : (is_strided ? way_of<5, 2>(call) : way_of<5, 1>(call));
-  if (!run) return "threads have too few rows";
-  if (Strips(call).expanded > kRingBytes) return "expanded rows are larger than the caches";
-  call.pack();
-  run(call);
-  return nullptr;
-}
+namespace with_avx512 {
+namespace windows = depthwise::with_avx512;
+namespace products = pointwise::with_avx512;
+}  // namespace with_avx512
+namespace with_avx2 {
+namespace windows = depthwise::with_avx2;
+namespace products = pointwise::with_avx2;
+}  // namespace with_avx2
+#define MPSCNN_LOOPS "engine/cpu/convolution/separable.inc"
+#include "engine/cpu/pointwise/vector_copies.inc"
 
 const char* separable(const Chain& chain) {
   bool are_floats = true, are_bfloats = true, are_even = true;
@@ -343,10 +111,10 @@ const char* separable(const Chain& chain) {
     if (conv != chain.depthwise) are_even &= conv->weights->in_channels_per_group % 2 == 0;
     are_floats &= !(conv->reduced_precision && multiplies_bfloat16());
   }
-  if (are_floats) return in_one_pass<float>(chain);
+  if (are_floats) return has_avx512() ? with_avx512::in_one_pass<float>(chain) : with_avx2::in_one_pass<float>(chain);
   if (!are_bfloats) return "products and images are of several formats";
   if (!are_even) return "an odd number of inputs";
-  return in_one_pass<std::uint16_t>(chain);
+  return with_avx512::in_one_pass<std::uint16_t>(chain);
 }
 
 const char* one_by_one(const Chain& chain) {
@@ -404,7 +172,9 @@ void time_chain(const Chain& chain) {
 
 }  // namespace
 
-bool may_chain(const Problem& first) { return has_avx512() && std::holds_alternative<ConvProblem>(first); }
+bool may_chain(const Problem& first) {
+  return (has_avx512() || has_avx2()) && std::holds_alternative<ConvProblem>(first);
+}
 
 std::size_t chain_length(const std::function<const Problem*(std::size_t)>& problem,
                          const std::function<bool(const ImageView&, std::size_t)>& ends) {

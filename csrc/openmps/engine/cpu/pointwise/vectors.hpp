@@ -107,6 +107,8 @@ inline std::optional<Activation> activation_of(const Neuron& neuron) {
 MPSCNN_AVX512 inline __m512 fmadd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
 MPSCNN_AVX512 inline __m512 fnmadd(__m512 a, __m512 b, __m512 c) { return _mm512_fnmadd_ps(a, b, c); }
 MPSCNN_AVX512 inline __m512d fmadd(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }
+MPSCNN_AVX512 inline __m512 add(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+MPSCNN_AVX2 inline __m256 add(__m256 a, __m256 b) { return _mm256_add_ps(a, b); }
 MPSCNN_AVX2 inline __m256 fmadd(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
 MPSCNN_AVX2 inline __m256 fnmadd(__m256 a, __m256 b, __m256 c) { return _mm256_fnmadd_ps(a, b, c); }
 MPSCNN_AVX2 inline __m256d fmadd(__m256d a, __m256d b, __m256d c) { return _mm256_fmadd_pd(a, b, c); }
@@ -136,6 +138,14 @@ MPSCNN_AVX2 inline __m256 exp_of(__m256 x) {
 }
 
 /// NaN stays NaN: the max and the min of two values are the second one if either is NaN.
+MPSCNN_AVX512 inline __m512 clamp(__m512 low, __m512 high, __m512 x) {
+  return _mm512_min_ps(high, _mm512_max_ps(low, x));
+}
+MPSCNN_AVX2 inline __m256 clamp(__m256 low, __m256 high, __m256 x) {
+  return _mm256_min_ps(high, _mm256_max_ps(low, x));
+}
+
+/// NaN stays NaN here, too.
 MPSCNN_AVX512 inline __m512 activate(const Activation& f, __m512 x) {
   const __m512 zero = _mm512_setzero_ps(), one = _mm512_set1_ps(1);
   if (f.gate == Activation::sigmoid) {
@@ -153,7 +163,7 @@ MPSCNN_AVX512 inline __m512 activate(const Activation& f, __m512 x) {
   }
   if (f.gate == Activation::slope)
     return _mm512_mask_mul_ps(x, _mm512_cmp_ps_mask(x, zero, _CMP_LT_OQ), x, _mm512_set1_ps(f.a));
-  return _mm512_min_ps(_mm512_set1_ps(f.high), _mm512_max_ps(_mm512_set1_ps(f.low), x));
+  return clamp(_mm512_set1_ps(f.low), _mm512_set1_ps(f.high), x);
 }
 
 /// The same for results that are rounded to bfloat16: the sigmoid is within 2^-12 of its value.
@@ -188,8 +198,15 @@ MPSCNN_AVX2 inline __m256 activate(const Activation& f, __m256 x) {
   }
   if (f.gate == Activation::slope)
     return _mm256_blendv_ps(x, x * _mm256_set1_ps(f.a), _mm256_cmp_ps(x, zero, _CMP_LT_OQ));
-  return _mm256_min_ps(_mm256_set1_ps(f.high), _mm256_max_ps(_mm256_set1_ps(f.low), x));
+  return clamp(_mm256_set1_ps(f.low), _mm256_set1_ps(f.high), x);
 }
+
+/// The one for results of this type.
+MPSCNN_AVX512 inline __m512 activate_for(float, const Activation& f, __m512 x) { return activate(f, x); }
+MPSCNN_AVX512 inline __m512 activate_for(std::uint16_t, const Activation& f, __m512 x) {
+  return activate_roughly(f, x);
+}
+MPSCNN_AVX2 inline __m256 activate_for(float, const Activation& f, __m256 x) { return activate(f, x); }
 
 MPSCNN_AVX512 inline __m512 load(__mmask16 lanes, const float* from) { return _mm512_maskz_loadu_ps(lanes, from); }
 MPSCNN_AVX512 inline __m512 load(__mmask16 lanes, const std::uint16_t* from) {
@@ -217,8 +234,13 @@ MPSCNN_AVX2 inline __m256i mask_of(Lanes8 lanes) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + 8 - lanes.count));
 }
 MPSCNN_AVX2 inline __m256 load(Lanes8 lanes, const float* from) { return _mm256_maskload_ps(from, mask_of(lanes)); }
-/// Takes processors of AMD some 20 cycles, also with all lanes.
-MPSCNN_AVX2 inline void store(Lanes8 lanes, float* to, __m256 value) { _mm256_maskstore_ps(to, mask_of(lanes), value); }
+/// The instruction with a mask takes processors of AMD some 20 cycles, also with all lanes.
+MPSCNN_AVX2 inline void store(Lanes8 lanes, float* to, __m256 value) {
+  if (lanes.count == 8)
+    _mm256_storeu_ps(to, value);
+  else
+    _mm256_maskstore_ps(to, mask_of(lanes), value);
+}
 
 // All lanes, known when code is compiled.
 struct All16 {};
