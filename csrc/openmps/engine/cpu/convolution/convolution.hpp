@@ -69,12 +69,12 @@ const char* conv_nothing_seen(const ConvCall& call);
 const char* conv_multiplier(const ConvCall& call);
 /// A fully connected layer of at most four images, with AVX-512 or AVX2.
 const char* conv_matrix_vector(const ConvCall& call);
-/// Windows of one pixel, with AVX-512, where that is faster than oneDNN.
+/// Windows of one pixel, with AVX-512 or AVX2, where that is faster than oneDNN.
 const char* conv_pointwise(const ConvCall& call);
 const char* conv_inner_product(const ConvCall& call);
 /// One matrix product per tap, over the pixels that it reads: for windows with many out-of-bounds taps.
 const char* conv_by_taps(const ConvCall& call);
-/// Depth-wise windows of 3 x 3 and 5 x 5, with AVX-512.
+/// Depth-wise windows of 3 x 3 and 5 x 5, with AVX-512 or AVX2.
 const char* conv_depthwise_vectors(const ConvCall& call);
 /// At most four outputs of at least 16 inputs, with AVX-512.
 const char* conv_few_outputs(const ConvCall& call);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Depth-wise convolutions with AVX-512, of float32 images and by products of pairs of bfloat16.
+// Depth-wise convolutions in vectors: parts of images, and products of pairs of bfloat16 with AVX-512.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gate per channel and the convolution of one pixel behind it, for AVX-512 and AVX2: chunks of pixels are multiplied by their
-// gates in the second-level cache.
+// A gate per channel and the convolution of one pixel behind it, for AVX-512 and AVX2: chunks of pixels are multiplied
+// by their gates in the second-level cache.
 #include "engine/cpu/convolution/gated.hpp"
 
 #include <algorithm>

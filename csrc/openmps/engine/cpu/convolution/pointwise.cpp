@@ -22,8 +22,9 @@ constexpr i64 kFewPixels = 1024;
 /// product of fully connected layers, and for float32 on Zen 5: there it takes 0.88 to 1.03 of oneDNN's time, and no
 /// code is generated at the first call.
 bool pays(const ConvWeights& weights, const Activation& activation, bool is_float, i64 pixels, bool is_connected) {
-  const i64 kPanel = has_avx512() ? pointwise::with_avx512::kVectors * avx512::kLanes : pointwise::with_avx2::kVectors * avx2::kLanes;
-  const i64 outputs = weights.out_channels, sums = (outputs + kPanel - 1) / kPanel * kPanel;
+  const i64 panel =
+      has_avx512() ? pointwise::with_avx512::kVectors * avx512::kLanes : pointwise::with_avx2::kVectors * avx2::kLanes;
+  const i64 outputs = weights.out_channels, sums = (outputs + panel - 1) / panel * panel;
   const i64 inputs = weights.in_channels_per_group;
   if (is_connected && !is_zen4()) return false;
   if (activation.gate == Activation::sigmoid) return 3 * sums <= 4 * outputs;

@@ -103,7 +103,8 @@ MPSCNN_AVX2 inline __m256 add_products(__m256 sums, __m256 inputs, __m256 weight
   return _mm256_fmadd_ps(inputs, weights, sums);
 }
 
-// Of 32 registers, 24 have sums: 8 pixels of up to 48 outputs. The copies for float32 have no instructions for bfloat16.
+// Of 32 registers, 24 have sums: 8 pixels of up to 48 outputs. The copies for float32 have no instructions for
+// bfloat16.
 namespace with_avx512 {
 using namespace cpu::avx512;
 constexpr i64 kVectors = 3;  // of a panel
