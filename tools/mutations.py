@@ -47,9 +47,7 @@ COMPONENTS = {
     "CpuVectors": (
         "csrc/openmps/engine/plan/narrowing.cpp",
         "csrc/openmps/engine/cpu/convolution/depthwise_rows.inc",
-        "csrc/openmps/engine/cpu/convolution/depthwise_vectors.inc",
         "csrc/openmps/engine/cpu/convolution/few_outputs.inc",
-        "csrc/openmps/engine/cpu/convolution/gated.cpp",
         "csrc/openmps/engine/cpu/convolution/gated.inc",
         "csrc/openmps/engine/cpu/convolution/pointwise_kernels.inc",
         "csrc/openmps/engine/cpu/convolution/separable.cpp",
