@@ -591,7 +591,7 @@ def _expression(rng: random.Random, depth: int) -> str:
 
 
 def test_trees_in_threads() -> None:
-    """Python 3.11 raises SystemError when a thread parses while another one, that a garbage collection interrupted, does."""
+    """Python 3.11 raises SystemError when a thread parses while a garbage collection interrupts another that does."""
 
     def collected(*_: Any) -> None:
         for _i in range(30):  # other threads run within a loop
