@@ -401,6 +401,7 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixt
     terminal, text = Terminal(), "mpscnn: reading the model for x of 8 x 10 x 3"
     monkeypatch.setattr("sys.stderr", terminal)
     with caplog.at_level("INFO", logger="mpscnn"):
+        monkeypatch.setattr(_progress, "PATIENCE_SECONDS", 600)
         net(np.zeros((1, 3, 8, 12), np.float32))
         assert terminal.getvalue() == ""
         monkeypatch.setattr(_progress, "PATIENCE_SECONDS", 0.01)
