@@ -102,7 +102,7 @@ def _counted(y: Any) -> Any:
     return y.view(batch, -1) * len(range(batch))
 
 
-# What the module does with the batch besides, or in its place.
+# Modules that use the batch in more places than a view, or in others.
 OTHER_USES: dict[str, Callable[[Any], Any]] = {
     "kept": _kept,
     "counted": _counted,
