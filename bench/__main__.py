@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import mpscnn
+from mpscnn import benchmarking
 from mpscnn.layers import aligned
 
 from . import (
@@ -261,9 +262,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     what = options.what or SECTIONS
-    results: dict[str, Any] = {"device": mpscnn.Device().name, "version": mpscnn.__version__, "cpus": os.cpu_count()}
+    cpus = benchmarking.processors()
+    results: dict[str, Any] = {"device": mpscnn.Device().name, "version": mpscnn.__version__, "cpus": cpus}
     if not options.json:
-        print(f"mpscnn {results['version']} on {results['device']}, {results['cpus']} processors")
+        print(f"mpscnn {results['version']} on {results['device']}, {cpus} processors")
         print(f"load average {os.getloadavg()[0]:.1f}: ratios count, and only on a quiet machine\n")
     if "reorder" in what:
         rows = reorder.run(seconds=options.seconds, case=options.case, quiet=options.json)

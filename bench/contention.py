@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import contestants, networks
+from mpscnn import benchmarking
+
+from . import networks
 
 NETWORKS = ("resnet18", "mobilenet_v2")
 CONTESTANTS = (
@@ -34,6 +36,6 @@ def run(seconds: float = 1.0, case: str = "", *, quiet: bool = True) -> list[dic
     return [
         networks.compare(name, 1, CONTESTANTS, seconds, loops=loops, quiet=quiet)
         for name in NETWORKS
-        for loops in (0, contestants.processors())
+        for loops in (0, benchmarking.processors())
         if case in f"{name}, {loops} busy loops"
     ]

@@ -28,7 +28,7 @@ import numpy as np
 
 import mpscnn
 from mpscnn import benchmarking
-from mpscnn.benchmarking import Contestant
+from mpscnn.benchmarking import Contestant, processors
 from mpscnn.errors import MissingPackageError
 
 from .timing import ServedProcess
@@ -40,10 +40,6 @@ BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    for
 
 
 MAX_CALLS_AFTER = 20  # of a contestant that runs another program before each call
-
-
-def processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ def run(
     `busy` adds as many busy loops as processors.
     """
     rows: list[dict[str, Any]] = []
-    loops = contestants.processors() if busy else 0
+    loops = benchmarking.processors() if busy else 0
     for name, one in NETWORKS.items():
         for batch in one.batches:
             if case in f"{name}, batch {batch}":

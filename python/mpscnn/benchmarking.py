@@ -234,6 +234,8 @@ def onnxruntime_contestant(model: str | bytes, arrays: Mapping[str, NDArray[Any]
     options.log_severity_level = 3
     if not spins:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if processors() != os.cpu_count():
+        options.intra_op_num_threads = processors()  # by default it counts, and pins threads to, those of the machine
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     feed = _feed([one.name for one in session.get_inputs()], arrays)
 
@@ -496,13 +498,18 @@ def metadata_version(package: str) -> str:
         return ""
 
 
+def processors() -> int:
+    """Return the number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def machine(device: Device | None = None) -> dict[str, Any]:
     """Return the properties of the machine that results depend on; `device` ran, by default Device()."""
     from .device import Device
 
     return {
         "device": (device or Device()).name,
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpus": processors(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "load_average": os.getloadavg()[0],
     }

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 import re
 import sys
@@ -16,7 +15,7 @@ import typer
 
 from .. import memory
 from .._core import __version__
-from ..benchmarking import metadata_version
+from ..benchmarking import metadata_version, processors
 from ..device import Device
 from ..layers import LayerTable, MemoryPlan, bytes_text, layer_table, memory_plan, shape_text
 from ..network import Network
@@ -88,7 +87,7 @@ def environment() -> dict[str, Any]:
         "system": {
             "platform": platform.platform(),
             "machine": platform.machine(),
-            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cpus": processors(),
             "python": platform.python_version(),
             "numpy": np.__version__,
         },
