@@ -16,13 +16,21 @@ namespace {
 enum class Role : std::uint8_t {
   convolves,  ///< allows reduced precision: reads its source and writes its result as bfloat16
   follows,    ///< its result is rounded where its source is
+  averages,   ///< the same, but its source stays float32 where only its result is rounded
   computes,   ///< converts what it reads and writes
   other,      ///< cannot use bfloat16
 };
 
 Role role_of(const ConvProblem& problem) { return problem.reduced_precision ? Role::convolves : Role::computes; }
 Role role_of(const TransposeProblem& problem) { return problem.reduced_precision ? Role::convolves : Role::computes; }
-Role role_of(const PoolProblem& problem) { return problem.type == PoolType::max ? Role::follows : Role::computes; }
+/// Averages of numbers of bfloat16 are bfloat16, as in PyTorch's autocast.
+Role role_of(const PoolProblem& problem) {
+  switch (problem.type) {
+    case PoolType::max: return Role::follows;
+    case PoolType::average: return Role::averages;
+    default: return Role::computes;
+  }
+}
 Role role_of(const CopyProblem&) { return Role::follows; }
 Role role_of(const ReshapeProblem&) { return Role::follows; }
 Role role_of(const PadProblem& problem) {
@@ -146,8 +154,8 @@ class Narrower {
     std::vector<bool> result;
     for (const Block& block : blocks_) result.push_back(block.may_be);
     const auto rounds = [&](const Use& use) {
-      return use.role == Role::convolves ||
-             (use.role == Role::follows && use.other != BlockIndex::kNone && result[use.other]);
+      const bool may_follow = use.role == Role::follows || (use.role == Role::averages && side == &Block::writers);
+      return use.role == Role::convolves || (may_follow && use.other != BlockIndex::kNone && result[use.other]);
     };
     for (bool changes = true; changes;) {
       changes = false;
