@@ -16,7 +16,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -154,8 +154,10 @@ def _read(
                 raise InvalidModelError(f"{name}: PyTorch cannot run it: {first_line(error)}") from error
     first: UnsupportedOperatorError | None = None
     graphs: list[Graph] = []
+    folded: _Folded = {}
     for place in range(max(map(len, LAYOUTS.values()))) if attempt is None else (attempt,):
         reader = _Reader(program, name, place, form, of_module=of_module, is_free=is_free, guards=guards)
+        reader.folded = folded
         if place and not reader.has_another_layout:
             break
         try:
@@ -374,6 +376,10 @@ class _Values(dict[torch.fx.Node, Any]):
         return list(dict.fromkeys(node for node in found if self[node] is value))
 
 
+# Results of operators of constants, which are the same in each layout, with the arguments, which are kept.
+_Folded: TypeAlias = "dict[Any, tuple[Any, Any]]"
+
+
 class _Reader:
     """Reader of the graph of one program."""
 
@@ -408,7 +414,8 @@ class _Reader:
         self.has_another_layout = False
         self.user_inputs: list[tuple[torch.fx.Node, str]] = []
         self.patterns = {node: found for node in self.nodes for found in patterns(node)}
-        self.is_leaf: dict[str, bool] = {}
+        self.folded: _Folded = {}
+        self.fakes = FakeTensorMode(allow_non_fake_inputs=True)
         self._read_placeholders()
 
     # ---- inputs and constants
@@ -845,17 +852,24 @@ class _Reader:
         self.sized |= {node} if self.sized & set(node.all_input_nodes) else set()
         self._note_batch(node, args, kwargs)
         args, kwargs = _plain(args), _plain(kwargs)
+        flat = list(_flattened([*args, *kwargs.values()]))
+        key = (node, *(id(value) if isinstance(value, torch.Tensor) else (type(value), value) for value in flat))
         try:
             with torch.no_grad():
-                # The shapes that a program states may be wrong: infer them with PyTorch before anything is allocated.
-                # That may compute with the values as well, so operators that change them get a copy each time.
-                first, rest = (args[:1], args[1:]) if changed is not None else ([], args)
-                with FakeTensorMode(allow_non_fake_inputs=True):
-                    fakes = _flattened([node.target(*(value.clone() for value in first), *rest, **kwargs)])
-                for fake in fakes:
-                    if isinstance(fake, torch.Tensor) and fake.numel() > MAXIMUM_CONSTANT:
-                        raise UnmappedError(f"a constant of {fake.numel()} values")
-                result = node.target(*(value.clone() for value in first), *rest, **kwargs)
+                result = self.folded[key][0] if changed is None and key in self.folded else None
+                if result is None:
+                    # The shapes that a program states may be wrong: infer them with PyTorch before anything is
+                    # allocated. That may compute with the values as well, so operators that change them get a copy
+                    # each time.
+                    first, rest = (args[:1], args[1:]) if changed is not None else ([], args)
+                    with self.fakes:
+                        fakes = _flattened([node.target(*(value.clone() for value in first), *rest, **kwargs)])
+                    for fake in fakes:
+                        if isinstance(fake, torch.Tensor) and fake.numel() > MAXIMUM_CONSTANT:
+                            raise UnmappedError(f"a constant of {fake.numel()} values")
+                    result = node.target(*(value.clone() for value in first), *rest, **kwargs)
+                    if changed is None:
+                        self.folded[key] = result, flat
         except UnmappedError:
             raise
         except DynamicOutputShapeException:

@@ -27,6 +27,7 @@ from . import (
     torch_numbers,
     torch_questions,
     torch_replay,
+    torch_tracing,
     torch_values,
 )
 from .torch_arguments import OF_BATCH
@@ -116,13 +117,13 @@ def read(
     with contextlib.ExitStack() as stack:
         for mode in (_in_eval_mode(module), *modes, _without_recurrence(module, name)):
             stack.enter_context(mode)
-        _refuse_values(checked, args, kwargs, name, numbers)
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
         if free_size is not False and not one_batch and attempt is None:
             found = _independent(module, several or _fresh(args, kwargs), name, numbers)
             if found is not None and not _is_other(checked, *found, args, kwargs, others_only=True):
                 return found[0]
+        _refuse_values(checked, args, kwargs, name, numbers)
         began, first = clock(), several
         graph: Graph | None = None
         refused: UnsupportedOperatorError | InvalidModelError | None = None
@@ -171,8 +172,9 @@ def _refuse_values(
     numbers: torch_numbers.Numbers,
 ) -> None:
     """Raise UnsupportedOperatorError if the module's code is known to depend on computed values."""
-    if checked.runs((args, kwargs)):
-        return
+    with torch_questions.Files(numbers):
+        if checked.runs((args, kwargs)):
+            return
     with _in_eval_mode(checked.module):
         why = torch_values.dependence(checked.module, *_fresh(args, kwargs), numbers)
     if why:
@@ -224,6 +226,8 @@ def _independent(
     """Return graph and program if one trace, without symbols for heights and widths, is known to be valid for all."""
     if _batch(*given) == 1 or not torch_independent.can_watch(module):
         return None
+    if any(type(part) in _RECURRENT for part in module.modules()):
+        return None  # they are refused before a trace
     program = None
     watch = torch_independent.Watch(numbers)
     ends = contextlib.suppress(Exception, torch_caches.SizeReadError)
@@ -437,7 +441,8 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
     are symbols. One that registers hooks in its first call, as those of transformers do, would register them twice.
     """
     before = [(part, dict(vars(part))) for part in module.modules()]
-    contents = [(value, value.copy()) for _, attributes in before for value in attributes.values() if _is_plain(value)]
+    plain = [value for _, attributes in before for value in attributes.values() if _is_plain(value)]
+    contents = [(value, value.copy() if value else ()) for value in plain]  # most are empty
     for part, _ in before:
         part.training = False
     try:
@@ -447,7 +452,7 @@ def _in_eval_mode(module: torch.nn.Module) -> Iterator[None]:
             vars(part).clear()
             vars(part).update(attributes)
         for value, content in contents:
-            if _parts(value) != _parts(content):
+            if (value or content) and _parts(value) != _parts(content):
                 value.clear()
                 value.extend(content) if isinstance(value, list) else value.update(content)
 
@@ -609,12 +614,13 @@ def _traced(
 ) -> torch.export.ExportedProgram:
     """Return the program without the operators that raised an error, which the module handled."""
     options = {} if dynamic_shapes is None else {"dynamic_shapes": dynamic_shapes}
-    program = torch.export.export(module, args, kwargs, **options)
-    for node in reversed(program.graph.nodes):
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.returns and not node.users and node.meta.get("val") is None:
-            program.graph.erase_node(node)
-            program.graph_module.recompile()
+    with torch_tracing.quick():
+        program = torch.export.export(module, args, kwargs, **options)
+        for node in reversed(program.graph.nodes):
+            schema = getattr(node.target, "_schema", None)
+            if schema is not None and schema.returns and not node.users and node.meta.get("val") is None:
+                program.graph.erase_node(node)
+                program.graph_module.recompile()
     return program
 
 

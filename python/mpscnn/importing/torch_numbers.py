@@ -159,13 +159,19 @@ class Numbers:
         self.caches = torch_caches.Caches(module, list(self._files.values()))
 
     def reached(self, frame: types.FrameType) -> None:
-        """Note the file of a module's code that is running and may read sizes."""
-        scope = frame.f_globals
-        if id(scope) not in self._files:
-            self._files[id(scope)] = scope
-            self.caches.add(scope)
-            _set_kinds(scope)
+        """Note the file of a module's code that is running in a trace and may read sizes."""
+        if self.note_file(frame):
+            _set_kinds(frame.f_globals)
             self.late = True
+
+    def note_file(self, frame: types.FrameType) -> bool:
+        """Note the file of a module's code that is running; return whether it was not known."""
+        scope = frame.f_globals
+        if id(scope) in self._files:
+            return False
+        self._files[id(scope)] = scope
+        self.caches.add(scope)
+        return True
 
     @property
     def found(self) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -53,16 +54,16 @@ def operator_name(node: torch.fx.Node) -> str:
 
 def patterns(node: torch.fx.Node) -> Iterator[Pattern]:
     """Yield the patterns that end at this node."""
-    for name, template, compute in TEMPLATES:
+    last = operator_name(node)
+    for name, template, compute in _BY_OPERATOR.get(last, ()):
         found: dict[str, Any] = {}
         if _match(node, template, found):
             yield Pattern(name, found, compute)
             return
-    for match in (_local_response_normalization, _pixel_shuffle, _sum_of_stack, _padded_by_size):
-        pattern = match(node)
-        if pattern is not None:
-            yield pattern
-            return
+    match = _FUNCTIONS.get(last)
+    pattern = match(node) if match else None
+    if pattern is not None:
+        yield pattern
 
 
 # ---- templates: an operator and its arguments; a word matches any value, the same value wherever it occurs
@@ -355,3 +356,15 @@ def _behind_views(node: Any) -> Any:
     while isinstance(node, torch.fx.Node) and operator_name(node) in ("view", "reshape", "squeeze", "unsqueeze"):
         node = node.args[0]
     return node
+
+
+# Templates and functions by the operator that the pattern ends with.
+_BY_OPERATOR: dict[str, list[tuple[str, Any, Compute]]] = collections.defaultdict(list)
+for _entry in TEMPLATES:
+    _BY_OPERATOR[_entry[1][0]].append(_entry)
+_FUNCTIONS: dict[str, Callable[[torch.fx.Node], Pattern | None]] = {
+    "div": _local_response_normalization,
+    **dict.fromkeys(("view", "reshape", "_unsafe_view"), _pixel_shuffle),
+    **dict.fromkeys(("sum", "mean"), _sum_of_stack),
+    "conv2d": _padded_by_size,
+}

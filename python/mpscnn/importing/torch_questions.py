@@ -85,6 +85,20 @@ class Questions(TorchFunctionMode):
         yield
 
 
+class Files(TorchFunctionMode):
+    """Notes the files of a module's code that runs inside of the block, so that a trace need not begin again."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frame = frame_of_module(sys._getframe(1))
+        if frame is not None:
+            self._numbers.note_file(frame)
+        return func(*args, **(kwargs or {}))
+
+
 _HANDLED = "an error that the module handles"
 
 

@@ -11,6 +11,7 @@ values.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,61 @@ class _UnknownError(Exception):
     """The origin of a value is not known."""
 
 
+class _Metas:
+    """Results of operators on the device "meta", which PyTorch computes in Python: batch normalization in 0.5 ms.
+
+    An operator that makes new tensors makes the same ones for arguments of the same shapes, strides and types.
+    """
+
+    def __init__(self) -> None:
+        self._is_new: dict[Any, bool] = {}  # whether an operator makes new tensors
+        self._made: dict[Any, list[Any] | None] = {}  # results for arguments; None: they are not known
+
+    def result(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return the result of an operator, which is computed unless it is known for such arguments."""
+        if func not in self._is_new:
+            schema = func._schema
+            aliases = [one.alias_info for one in (*schema.arguments, *schema.returns)]
+            self._is_new[func] = not any(aliases) and func.namespace == "aten"
+        key = (func, _form(args), _form(tuple(kwargs.items()))) if self._is_new[func] else None
+        made = None if key is None else self._made.get(key)
+        if made is not None:
+            found = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in made[1]]
+            return found[0] if made[0] is None else made[0](found)
+        result = func(*args, **kwargs)
+        if key is not None and key not in self._made:
+            self._made[key] = self._described(result, (args, kwargs))
+        return result
+
+    @staticmethod
+    def _described(result: Any, given: Any) -> list[Any] | None:
+        """Return the kind of list of the results, and size, stride and type of each; None if these are not all."""
+        kind = None if isinstance(result, torch.Tensor) else type(result)
+        tensors = [result] if kind is None else result
+        if kind not in (None, tuple, list) or not all(type(one) is torch.Tensor and one.is_meta for one in tensors):
+            return None
+        sources = [one for one in pytree.tree_leaves(given) if isinstance(one, torch.Tensor)]
+        memory = [one.untyped_storage()._cdata for one in (*tensors, *sources)]
+        own = memory[: len(tensors)]
+        if any(one.storage_offset() for one in tensors) or any(memory.count(one) > 1 for one in own):
+            return None
+        return [kind, [(tuple(one.shape), one.stride(), one.dtype) for one in tensors]]
+
+
+def _form(value: Any) -> Any:
+    """Return what a result without values depends on: of tensors, all but their values; a key of a dictionary."""
+    if isinstance(value, torch.Tensor):
+        if type(value) not in _KINDS or not value.is_meta:
+            return object()  # equal to no other
+        return tuple(value.shape), value.stride(), value.storage_offset(), value.dtype
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(_form, value))
+    return type(value), value if isinstance(value, (int, float, bool, complex)) else str(value)
+
+
+_KINDS = (torch.Tensor, torch.nn.Parameter)
+
+
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes what each tensor is computed from, as a number.
 
@@ -42,11 +98,13 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ----------
     known : dict
         Numbers of the memory of parameters and constants, by its address.
+    metas : _Metas, optional
+        Results of operators, if all tensors are on the device "meta".
     """
 
-    def __init__(self, known: Mapping[int, Any]) -> None:
+    def __init__(self, known: Mapping[int, Any], metas: _Metas | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._known = known
+        self._known, self._metas = known, metas
         self._contents: dict[int, int] = {}  # by memory
         self._kept: list[torch.Tensor] = []  # their memory is not used again
 
@@ -80,12 +138,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._known[storage.data_ptr()]
         if storage.nbytes() > _MAXIMUM_COMPARED:
             raise _UnknownError
-        return bytes(storage)
+        return ctypes.string_at(storage.data_ptr(), storage.nbytes())  # bytes(storage) reads them one by one
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = (func, self.of(args), tuple((key, self.of(value)) for key, value in kwargs.items()))
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs) if self._metas is None else self._metas.result(func, args, kwargs)
         is_copy = func._opname in ("lift_fresh", "lift_fresh_copy")
         for place, tensor in enumerate(result if isinstance(result, (list, tuple)) else [result]):
             if not isinstance(tensor, torch.Tensor):
@@ -128,6 +186,7 @@ class Module:
         self._known = {address: ("memory", place) for place, address in enumerate(sorted(memory))}
         self._without_values: tuple[torch.nn.Module, dict[int, torch.Tensor]] | None = None
         self._results: dict[tuple[Any, bool], Any] = {}  # of the module, by shapes
+        self._metas = _Metas()
 
     def runs(self, given: Arguments) -> bool:
         """Return whether the module runs with tensors without values of these shapes."""
@@ -189,7 +248,7 @@ class Module:
     @contextlib.contextmanager
     def _recorded(self, is_meta: bool) -> Iterator[_Recorder]:
         fakes = contextlib.nullcontext() if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
-        recorder = _Recorder(self._known)
+        recorder = _Recorder(self._known, self._metas if is_meta else None)
         if is_meta:
             for tensor in self._copy()[1].values():
                 recorder.note(tensor, self._known.get(tensor.__dict__["memory"]))
