@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -208,7 +209,7 @@ def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescripto
     if kernel == "Neuron":
         data = given.get("data")
         return NeuronDescriptor(given["type"], given["a"], given["b"], given["c"], () if data is None else list(data))
-    name = next(row["name"] for row in _core.neuron_names() if row["type"] == _neuron_type(kernel))
+    name = _neuron_types()[_neuron_type(kernel)]
     if kernel == "NeuronPReLU":
         return NeuronDescriptor(name, data=[float(value) for value in np.asarray(given["a"]).reshape(-1)])
     a, b, c = (float(given[letter]) if letter in given else None for letter in "abc")
@@ -217,8 +218,16 @@ def neuron_descriptor(kernel: str, arguments: dict[str, Any]) -> NeuronDescripto
 
 def _neuron_type(kernel: str) -> Any:
     variant = row_of(KERNELS[kernel])["variant"]
-    names = list(dict.fromkeys(row["type"] for row in _core.neuron_names()))
-    return names[variant]
+    return list(_neuron_types())[variant]
+
+
+@functools.cache
+def _neuron_types() -> dict[Any, Any]:
+    """Return the first name of each type of neuron, in order."""
+    found: dict[Any, Any] = {}
+    for row in _core.neuron_names():
+        found.setdefault(row["type"], row["name"])
+    return found
 
 
 def _argument(node: Node, name: str) -> Any:

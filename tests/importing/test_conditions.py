@@ -238,6 +238,35 @@ def test_constants_of_the_batch() -> None:
         np.testing.assert_allclose(mpscnn.load(kept)(x), expected.numpy(), rtol=1e-6, atol=1e-6)
 
 
+def test_rows_of_constants_of_the_batch() -> None:
+    """An LSTM cell of linear layers, as DIA-ResNet's, that begins with zeros for each image."""
+
+    class Cell(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.of_x, self.of_h = nn.Linear(3, 33), nn.Sequential(nn.Linear(33, 8), nn.ReLU(), nn.Linear(8, 33))
+
+        def forward(self, x: Any) -> Any:
+            y = self.of_x(x.mean((2, 3)))
+            return torch.sigmoid(y + self.of_h(torch.zeros_like(y) + 0.3))
+
+    module = randomize(Cell())
+    net = mpscnn.load(module, input_shapes=(1, 3, 6, 5))
+    assert net.inputs["x"].sizes == ""
+    for images in (1, 2, 7):
+        x = torch.rand(images, 3, 6, 5)
+        np.testing.assert_allclose(net(x), module(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+    others: list[Callable[[Any], Any]] = [
+        lambda x: x * F.linear(torch.ones(2, x.shape[0]), torch.ones(x.shape[0], x.shape[0])).mean(),
+        lambda x: x * F.linear(torch.ones(3), torch.ones(x.shape[0], 3)).mean(),
+        lambda x: x * F.linear(torch.ones(2, x.shape[0], 3), torch.ones(4, 3)).sum(),
+    ]
+    for function in others:
+        net = mpscnn.load(Function(function), input_shapes=(2, 3, 6, 5))
+        (spec,) = net.inputs.values()
+        assert spec.sizes == "(batch == 2)"
+
+
 def test_the_axis_of_the_batch_is_not_squeezed() -> None:
     module = Function(lambda x: x.mean((2, 3), keepdim=True).squeeze() * 2)
     net = mpscnn.load(module, input_shapes=(1, 3, 6, 5))

@@ -279,3 +279,18 @@ def test_recurrent_layers_are_refused_at_once(traces: Traces) -> None:
 
 def test_recurrent_layers_that_are_not_called() -> None:
     _agree(randomize(Recurrent(is_called=False)), *SHAPES)
+
+
+def test_constants_of_a_size_end_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace with numbers would not be valid for other sizes: its rest is not waited for."""
+    ran: list[str] = []
+
+    def function(x: Any) -> Any:
+        y = torch.zeros_like(x) + x
+        ran.append("behind")
+        return y * 2
+
+    module, ends = Function(function), []
+    monkeypatch.setattr(torch_module, "_refuse_values", lambda *args: ends.append(len(ran)))
+    _agree(module, *SHAPES)
+    assert ends == [0]

@@ -65,6 +65,9 @@ _SHAPING = {
     *("type_as", "unflatten", "unsqueeze", "view", "view_as", "affine_grid_generator"),
 }
 
+# Operators with constants that compute each row of their first argument alone.
+_OF_ROWS = {"linear"}
+
 # Operators that compute with positions of pixels as with any tensor.
 _WITH_POSITIONS = {"add", "div", "mul", "rsub", "sub", "cat", "stack", "maximum", "minimum", "addcmul"}
 
@@ -731,7 +734,11 @@ class _Reader:
         computed = [value for value in _flattened([*args, *kwargs.values()]) if isinstance(value, (Sized, Number))]
         if not known and not any(number.of_batch for number in computed):
             return
-        repeats = operator_name(node) in _SHAPING or torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+        name = operator_name(node)
+        repeats = name in _SHAPING or torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+        repeats |= name in _OF_ROWS and not any(source in self.batched for source in node.all_input_nodes[1:])
+        if name in _OF_ROWS and node.meta["val"].ndim > 1:
+            repeats &= bool(symbols(node.meta["val"].shape[0]))
         fakes = [node.meta["val"]] if isinstance(node.meta["val"], torch.Tensor) else node.meta["val"]
         has_axis = all(any(symbols(extent) & symbols(self.batch) for extent in fake.shape) for fake in fakes)
         is_value = any(isinstance(value, (Sized, Number)) and value.of_batch for value in values)
@@ -868,6 +875,8 @@ class _Reader:
                         if isinstance(fake, torch.Tensor) and fake.numel() > MAXIMUM_CONSTANT:
                             raise UnmappedError(f"a constant of {fake.numel()} values")
                     result = node.target(*(value.clone() for value in first), *rest, **kwargs)
+                    if operator_name(node) in _OF_ROWS and self.batched.get(node) is False:
+                        result = result[:1].expand(result.shape)  # products of the same rows may be rounded otherwise
                     if changed is None:
                         self.folded[key] = result, flat
         except UnmappedError:

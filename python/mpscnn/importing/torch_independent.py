@@ -50,6 +50,12 @@ _FUNCTIONS = {
 }
 
 
+# Functions whose results are constants of the size of a tensor.
+_OF_SIZE = {
+    *(torch.zeros_like, torch.ones_like, torch.full_like, torch.empty_like),
+    *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full, torch.Tensor.new_empty),
+}
+
 # Functions that may be given the batch.
 _VIEWS = (torch.Tensor.view, torch.Tensor.reshape, torch.reshape)
 
@@ -82,6 +88,8 @@ class Watch(TorchFunctionMode):
             self._numbers.reached(frame)
         if func in _PLAIN:
             return func(*args, **kwargs)
+        if func in _OF_SIZE:  # a trace for one size is not that for all
+            self._stop(func)
         is_function = isinstance(func, types.FunctionType) and not _reads_none(func, args, kwargs)
         if is_function or torch_questions.is_handled(frame):  # an error, of some sizes only
             self._stop(func)
