@@ -207,6 +207,12 @@ def test_operators_without_values_run_once() -> None:
     assert calls[aten.view.default] == calls[aten.relu_.default] == calls[aten.unbind.int] == 3
 
 
+def test_views_of_new_memory_are_not_known() -> None:
+    assert torch_replay._Metas._described(_meta(4), ()) is not None
+    assert torch_replay._Metas._described(_meta(4)[1:], ()) is None
+    assert torch_replay._Metas._described(torch.empty(4), ()) is None
+
+
 def test_constants_are_compared_as_bytes() -> None:
     recorder = torch_replay._Recorder({})
     one = torch.arange(1 << 20, dtype=torch.int32)
@@ -233,7 +239,7 @@ def test_files_of_functions_are_known_before_the_trace(monkeypatch: pytest.Monke
 
     class Halved(nn.Module):
         def forward(self, x: Any) -> Any:
-            return function(x) + 1
+            return function(x[: x.shape[0]]) + 1
 
     calls.watch(monkeypatch, torch.export, "export")
     net = mpscnn.load(Halved(), input_shapes=(1, 4, 6, 6))
@@ -290,6 +296,13 @@ def test_copies_are_those_of_deepcopy() -> None:
     made.empty["x"] = 1
     assert not module[0].training
     assert not module[0].empty
+
+
+def test_copies_of_attributes() -> None:
+    """Modules are not copied by copy.deepcopy's own loop, unless their class says how."""
+    for kind in (nn.Conv2d, nn.BatchNorm2d, nn.Sequential, nn.MultiheadAttention, Shared):
+        assert torch_again._has_plain_state(kind)
+    assert not any(map(torch_again._has_plain_state, (OwnCopy, nn.LSTM, torch.fx.GraphModule)))
 
 
 def test_copies_have_the_tensors_that_are_given() -> None:
