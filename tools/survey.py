@@ -185,7 +185,7 @@ _SPANDREL = {
     "SAFMN": "safmn:SAFMN",
     "OmniSR": "OmniSR:OmniSR",
     "DnCNN": "network_dncnn:DnCNN",
-    "DRUNet": "network_unet:UNetRes",
+    "DRUNet": "network_unet:DRUNet:in_nc=4,out_nc=3",
     "SCUNet": "SCUNet:SCUNet",
     "DITN": "DITN_Real:DITN_Real",
     "RealCUGAN": "upcunet_v3:UpCunet2x",
@@ -195,8 +195,8 @@ _SPANDREL = {
     "FBCNN": "FBCNN:FBCNN",
     "DAT": "DAT:DAT",
     "HAT": "HAT:HAT",
-    "MoSR": "mosr:MoSR",
-    "SeemoRe": "seemore_t:SeemoRe",
+    "MoSR": "mosr_arch:MoSR",
+    "SeemoRe": "seemore_arch:SeemoRe",
     "KBNet": "kbnet_s:KBNet_s",
     "RetinexFormer": "retinexformer_arch:RetinexFormer",
     "IPT": "ipt:IPT",
@@ -217,7 +217,7 @@ def _make_spandrel(name: str) -> Made:
     module = getattr(importlib.import_module(f"spandrel.architectures.{name}.__arch.{file}"), kind)
     if kind == "DnCNN":
         options = {"in_nc": 3, "out_nc": 3, "nc": 64, "nb": 17, "act_mode": "R"}
-    return module(**options), (1, 4 if kind == "UNetRes" else 3, 64, 64)
+    return module(**options), (1, 4 if kind == "DRUNet" else 3, 64, 64)
 
 
 _SMALL_KL = {
