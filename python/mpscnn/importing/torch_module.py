@@ -21,6 +21,7 @@ from ..graph import Graph
 from . import (
     time_limit,
     torch_caches,
+    torch_data,
     torch_export,
     torch_independent,
     torch_memory,
@@ -614,7 +615,7 @@ def _traced(
 ) -> torch.export.ExportedProgram:
     """Return the program without the operators that raised an error, which the module handled."""
     options = {} if dynamic_shapes is None else {"dynamic_shapes": dynamic_shapes}
-    with torch_tracing.quick():
+    with torch_tracing.quick(), torch_data.traced(module):
         program = torch.export.export(module, args, kwargs, **options)
         for node in reversed(program.graph.nodes):
             schema = getattr(node.target, "_schema", None)
