@@ -376,7 +376,53 @@ def test_parts_of_code_that_handle_errors() -> None:
             raise ValueError from error
         return x
 
-    assert torch_questions._handled(nothing.__code__) == ()
-    assert len(torch_questions._handled(several.__code__)) == 1
-    assert len(torch_questions._handled(_narrowed.__code__)) == 1
-    assert len(torch_questions._handled(_suppressed.__code__)) == 1
+    def chained(x: Any) -> Any:
+        try:
+            return x.view(3)
+        except _OwnError:
+            return x
+        except (KeyError, AttributeError) as error:
+            raise ValueError from error
+
+    def with_rest(x: Any) -> Any:
+        try:
+            return x.view(3)
+        except _OwnError:
+            return x
+        except:  # noqa: E722
+            return x
+
+    def of_argument(x: Any, kind: Any) -> Any:
+        try:
+            return x.view(3)
+        except kind:
+            return x
+
+    def classes(function: Callable[..., Any]) -> list[tuple[str, ...] | None]:
+        return [kinds for *_, kinds in torch_questions._handled(function.__code__)]
+
+    assert classes(nothing) == []
+    assert classes(several) == [("RuntimeError", "ValueError")]
+    assert classes(chained) == [("_OwnError", "KeyError", "AttributeError")]
+    assert classes(with_rest) == classes(of_argument) == [None]
+    assert classes(_narrowed) == [None]
+    assert classes(_suppressed) == [None]
+
+
+class _OwnError(RuntimeError):
+    """An error that PyTorch does not raise."""
+
+
+def test_errors_of_the_module_alone_that_are_handled() -> None:
+    """As einops handles its own: the views of an image have no condition on the batch."""
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        try:
+            x = x[:, :2].reshape(x.shape[0], 2, 1, *x.shape[2:]).permute(0, 2, 1, 4, 3)
+            return x.reshape(x.shape[0], 2, *x.shape[3:])
+        except _OwnError as error:
+            raise _OwnError("a view") from error
+
+    for batch in (1, 4):
+        net = _agree(Function(turned), batch)
+        assert [spec.sizes for spec in net.inputs.values()] == [""]

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import dis
 import functools
@@ -152,16 +153,19 @@ def _hint(value: Any) -> int:
 def is_handled(frame: types.FrameType | None) -> bool:
     """Return whether the code of a module that is running in a frame handles errors, or that of its callers."""
     while frame is not None and not frame.f_code.co_filename.startswith(_HERE):
-        for start, end in _handled(frame.f_code):
-            if start <= frame.f_lasti < end:
+        for start, end, kinds in _handled(frame.f_code):
+            if start <= frame.f_lasti < end and (kinds is None or any(_may_raise(frame, kind) for kind in kinds)):
                 return True
         frame = frame.f_back
     return False
 
 
 @functools.lru_cache(maxsize=4096)
-def _handled(code: types.CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the parts of a module's function whose errors it handles: those of "except", and of "with suppress"."""
+def _handled(code: types.CodeType) -> tuple[tuple[int, int, tuple[str, ...] | None], ...]:
+    """Return the parts of a module's function whose errors it handles: those of "except", and of "with suppress".
+
+    With the names of the classes of these errors; None: of any class, or of one that is not known.
+    """
     if not is_of_module(code.co_filename):
         return ()
     found = []
@@ -171,8 +175,36 @@ def _handled(code: types.CodeType) -> tuple[tuple[int, int], ...]:
         is_with = any("WITH_EXCEPT_START" in name for name in names[:4])
         is_bare = "POP_TOP" in names[:2]
         if "suppress" in code.co_names if is_with else is_bare or any("EXC_MATCH" in name for name in names):
-            found.append((start, end))
+            found.append((start, end, None if is_with else _kinds(instructions, target)))
     return tuple(found)
+
+
+def _kinds(instructions: list[dis.Instruction], target: int) -> tuple[str, ...] | None:
+    """Return the names of the classes in the clauses of a handler, from the first; None: there are others as well."""
+    places = {one.offset: place for place, one in enumerate(instructions)}
+    names: list[str] = []
+    while True:
+        clause = instructions[places[target] :]
+        place = next((place for place, one in enumerate(clause) if one.opname not in _OF_CLAUSE), len(clause) - 1)
+        if clause[place].opname == "RERAISE":
+            return tuple(names)
+        if "EXC_MATCH" not in clause[place].opname:
+            return None
+        names += [one.argval for one in clause[:place] if one.opname == "LOAD_GLOBAL"]
+        jump = next((one for one in clause[place : place + 2] if "JUMP" in one.opname), None)
+        if jump is None or jump.argval not in places:
+            return None
+        target = jump.argval
+
+
+# Instructions in front of the comparison of an error with classes that are global variables.
+_OF_CLAUSE = ("PUSH_EXC_INFO", "DUP_TOP", "LOAD_GLOBAL", "BUILD_TUPLE", "EXTENDED_ARG", "NOP", "NOT_TAKEN")
+
+
+def _may_raise(frame: types.FrameType, name: str) -> bool:
+    """Return whether PyTorch may raise errors of a class with this name in a frame: Python's, or PyTorch's own."""
+    kind = frame.f_globals.get(name, getattr(builtins, name, None))
+    return not isinstance(kind, type) or kind.__module__.partition(".")[0] in ("builtins", "torch")
 
 
 # The begin of a handler, with the exceptions that it is for.
