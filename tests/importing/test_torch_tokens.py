@@ -52,6 +52,23 @@ def windows(x: torch.Tensor) -> torch.Tensor:
     return y.view(n, h // 3, w // 4, 3, 4, c).permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
 
 
+def of_windows(x: torch.Tensor, height: int, width: int, function: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """Apply a function of images to windows, and put its results side by side."""
+    n, c, h, w = x.shape
+    rows, columns = h // height, w // width
+    y = x.permute(0, 2, 3, 1).view(n, rows, height, columns, width, c).permute(0, 1, 3, 2, 4, 5)
+    y = function(y.reshape(-1, height, width, c).permute(0, 3, 1, 2))
+    h, w = y.shape[2:]
+    return y.reshape(n, rows, columns, c, h, w).permute(0, 3, 1, 4, 2, 5).reshape(n, c, rows * h, columns * w)
+
+
+def pooled_windows(x: torch.Tensor) -> torch.Tensor:
+    """As in the hierarchical transformer of SAM 2."""
+    y = of_windows(x, 3, 4, lambda y: F.max_pool2d(y, 2, 1, 1) * 2)
+    z = of_windows(x, 3, 4, lambda y: F.avg_pool2d(F.max_pool2d(y, 2, 1, 1, 2, True), 2, 1, 1))
+    return y + z.mean((2, 3), keepdim=True)
+
+
 def heads(x: torch.Tensor) -> torch.Tensor:
     n, c, h, w = x.shape
     y = x.flatten(2).transpose(1, 2)
@@ -201,6 +218,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "pooling_of_rows": lambda x: F.max_pool2d(x.permute(0, 2, 3, 1), 2),
     "resized_tokens": lambda x: F.interpolate(image_of_tokens(x), scale_factor=2),
     "windows": windows,
+    "pooled_windows": pooled_windows,
     "shifted_windows": shifted_windows,
     "padded_queries": padded_queries,
     "heads": heads,
@@ -306,6 +324,15 @@ def test_affine_grid(aligned: bool) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_function(name: str) -> None:
     check(Function(CASES[name]), X)
+
+
+def test_pooling_of_many_windows() -> None:
+    """An image does not have as many channels as all windows have together."""
+    for pool in (nn.MaxPool2d(2), nn.AvgPool2d((1, 2), (2, 1))):
+        check(Function(lambda x, pool=pool: of_windows(x, 2, 2, pool) * 2), (16, 48, 48))
+    overlapping = Function(lambda x: of_windows(x, 2, 2, nn.MaxPool2d(2, 1)))
+    with pytest.raises(mpscnn.UnsupportedOperatorError, match="576 parts with 16 channels, of windows that overlap"):
+        mpscnn.load(overlapping, input_shapes=(1, 16, 48, 48))
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

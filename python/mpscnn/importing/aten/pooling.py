@@ -16,16 +16,15 @@ def _window(a: Arguments, name: str, one: bool) -> Any:
 
 
 def _max_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
-    stride = _window(a, "stride", one) if a["stride"] else None
-    return pooling.max_pool2d(
-        b,
-        _pooled(b, a, one),
-        _window(a, "kernel_size", one),
-        stride,
-        _window(a, "padding", one),
-        _window(a, "dilation", one),
-        bool(a["ceil_mode"]),
-    )
+    kernel_size, padding, dilation = (_window(a, name, one) for name in ("kernel_size", "padding", "dilation"))
+    stride = _window(a, "stride", one) if a["stride"] else kernel_size
+
+    def pool(x: Tensor) -> Tensor:
+        return pooling.max_pool2d(b, x, kernel_size, stride, padding, dilation, bool(a["ceil_mode"]))
+
+    if a.source.rank == 5 and not one:
+        return pooling.of_parts(b, a.source, pool, (kernel_size[0] - 1) * dilation[0] + 1, stride[0], padding[0])
+    return pool(_pooled(b, a, one))
 
 
 def _pooled(b: Builder, a: Arguments, one: bool) -> Tensor:
@@ -76,23 +75,24 @@ def _max_pool1d_with_indices(b: Builder, a: Arguments) -> list[Any]:
 
 
 def _avg_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
-    x = _pooled(b, a, one)
+    x = a.source if a.source.rank == 5 and not one else _pooled(b, a, one)
     window = a["kernel_size"]
     extents = a.shape_of("self")[-len(window) :]
     if all(isinstance(size, Sized) for size in window) and all(map(same_extent, window, extents)):
         a.refuse(padding=[0] * len(window))
         # A window as large as the source is a mean over the whole source, at any size.
         return reduction.mean(b, x, tuple(range(-len(window), 0)), True)
-    return pooling.avg_pool2d(
-        b,
-        x,
-        _window(a, "kernel_size", one),
-        _window(a, "stride", one) if a["stride"] else None,
-        _window(a, "padding", one),
-        bool(a["ceil_mode"]),
-        bool(a["count_include_pad"]),
-        a.optional_integer("divisor_override") if "divisor_override" in a else None,
-    )
+    kernel_size, padding = _window(a, "kernel_size", one), _window(a, "padding", one)
+    stride = _window(a, "stride", one) if a["stride"] else kernel_size
+    divisor = a.optional_integer("divisor_override") if "divisor_override" in a else None
+
+    def pool(x: Tensor) -> Tensor:
+        options = bool(a["ceil_mode"]), bool(a["count_include_pad"]), divisor
+        return pooling.avg_pool2d(b, x, kernel_size, stride, padding, *options)
+
+    if x.rank == 5:
+        return pooling.of_parts(b, x, pool, kernel_size[0], stride[0], padding[0])
+    return pool(x)
 
 
 @operator("avg_pool2d")
