@@ -8,6 +8,7 @@ import functools
 import numbers
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -426,3 +427,31 @@ def test_errors_of_the_module_alone_that_are_handled() -> None:
     for batch in (1, 4):
         net = _agree(Function(turned), batch)
         assert [spec.sizes for spec in net.inputs.values()] == [""]
+
+
+def test_files_that_the_module_calls_are_known_before_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As einops, whose functions modules of other packages call: a file that a trace finds takes another trace."""
+    scope: dict[str, Any] = {"torch": torch}
+    path = Path(torch.__file__).parents[1] / "elsewhere" / "doubled.py"
+    exec(compile("def doubled(x):\n  return torch.relu(x) * 2 if x.shape[2] % 2 else x", str(path), "exec"), scope)
+    traces: list[Any] = []
+    export = torch.export.export
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        traces.append(kwargs.get("dynamic_shapes"))
+        return export(*args, **kwargs)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+
+    def here(x: Any) -> Any:
+        return x if x.shape[2] % 2 == 0 else torch.relu(x) * 2
+
+    def elsewhere(x: Any) -> Any:
+        return x if x.shape[2] % 2 == 0 and x.shape[1] == 4 else scope["doubled"](x)
+
+    for function in (here, elsewhere):
+        traces.clear()
+        graph = torch_module.read(Function(function), input_shapes=(2, 3, 6, 5))
+        assert len(traces) == 3, traces  # without symbols, with the batch's, and with those of all extents
+        assert "height % 2" in next(iter(graph.inputs.values())).sizes
+    assert "isinstance" not in scope
