@@ -69,6 +69,22 @@ def pooled_windows(x: torch.Tensor) -> torch.Tensor:
     return y + z.mean((2, 3), keepdim=True)
 
 
+def convolved_windows(x: torch.Tensor) -> torch.Tensor:
+    """As in DITN, whose attention has channels as its tokens."""
+
+    def attention(y: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(y, constant(4, 4, 1, 1).to(x), constant(4).to(x))
+        tokens = y.flatten(2)
+        z = (torch.softmax(tokens @ tokens.mT, -1) @ tokens).view(y.shape)
+        return F.conv2d(z, constant(4, 4, 1, 1).to(x)) + F.conv2d(z, constant(4, 1, 3, 3).to(x), None, 1, 1, 1, 4)
+
+    y = of_windows(x, 3, 4, attention)
+    y = y + of_windows(x, 3, 4, lambda y: F.conv2d(y, constant(4, 4, 3, 3).to(x), None, 1, "same"))
+    z = of_windows(y, 3, 4, lambda y: F.conv2d(y, constant(4, 2, 2, 3).to(x), constant(4).to(x), 2, (1, 2), (1, 2), 2))
+    z = z + of_windows(y, 3, 4, lambda y: F.conv2d(y, constant(4, 4, 2, 2).to(x))).mean((2, 3), keepdim=True)
+    return z + of_windows(y, 3, 4, lambda y: F.conv2d(y, constant(4, 4, 1, 1).to(x), None, 2))
+
+
 def heads(x: torch.Tensor) -> torch.Tensor:
     n, c, h, w = x.shape
     y = x.flatten(2).transpose(1, 2)
@@ -219,6 +235,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "resized_tokens": lambda x: F.interpolate(image_of_tokens(x), scale_factor=2),
     "windows": windows,
     "pooled_windows": pooled_windows,
+    "convolved_windows": convolved_windows,
     "shifted_windows": shifted_windows,
     "padded_queries": padded_queries,
     "heads": heads,

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general, shape, volumes
+from ..ops import arithmetic, convolution, deformable, einsum, elementwise, general, parts, shape, volumes
 from ..torch_arguments import Arguments, Merged, Rows
 from .registry import operator
 
@@ -28,7 +28,8 @@ def _convolution(b: Builder, a: Arguments, weight: NDArray[Any], padding: Any, g
     if x.rank == weight.ndim - 1:
         raise UnmappedError(f"an input without a batch, {x.rank} axes")
     if weight.ndim == 4:
-        return convolution.conv2d(b, x, weight, bias, a.pair("stride"), padding, a.pair("dilation"), groups)
+        compute = parts.conv2d if x.rank == 5 else convolution.conv2d
+        return compute(b, x, weight, bias, a.pair("stride"), padding, a.pair("dilation"), groups)
     if weight.ndim == 3:
         pads = padding if isinstance(padding, str) else a.one("padding")
         return convolution.conv1d(b, x, weight, bias, a.one("stride"), pads, a.one("dilation"), groups)

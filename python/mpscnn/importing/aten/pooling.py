@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import general, pooling, reduction, unpooling, volumes
+from ..ops import general, parts, pooling, reduction, unpooling, volumes
 from ..torch_arguments import Arguments, Missing, Places, Sized, same_extent
 from .registry import operator
 
@@ -23,7 +23,7 @@ def _max_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
         return pooling.max_pool2d(b, x, kernel_size, stride, padding, dilation, bool(a["ceil_mode"]))
 
     if a.source.rank == 5 and not one:
-        return pooling.of_parts(b, a.source, pool, (kernel_size[0] - 1) * dilation[0] + 1, stride[0], padding[0])
+        return parts.pool(b, a.source, pool, (kernel_size[0] - 1) * dilation[0] + 1, stride[0], padding[0])
     return pool(_pooled(b, a, one))
 
 
@@ -91,7 +91,7 @@ def _avg_pool(b: Builder, a: Arguments, one: bool) -> Tensor:
         return pooling.avg_pool2d(b, x, kernel_size, stride, padding, *options)
 
     if x.rank == 5:
-        return pooling.of_parts(b, x, pool, kernel_size[0], stride[0], padding[0])
+        return parts.pool(b, x, pool, kernel_size[0], stride[0], padding[0])
     return pool(x)
 
 

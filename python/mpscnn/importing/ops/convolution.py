@@ -178,6 +178,21 @@ def _pads(padding: Padding, rank: int) -> tuple[Pair, Pair] | str:
     )
 
 
+def pads_of(padding: Padding, weight: NDArray[Any], stride: Pair, dilation: Pair) -> tuple[Pair, Pair]:
+    """Return the padding of a convolution as ((top, bottom), (left, right))."""
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    if padding == "same":
+        if stride != (1, 1):
+            raise UnmappedError(f'padding "same" with a stride of {stride}')
+        reach = [step * (taps - 1) for step, taps in zip(dilation, weight.shape[2:], strict=True)]
+        return (reach[0] // 2, reach[0] - reach[0] // 2), (reach[1] // 2, reach[1] - reach[1] // 2)
+    found = _pads(padding, 2)
+    if isinstance(found, str):
+        raise UnmappedError(f'padding "{found}"')
+    return found
+
+
 def _check_rank(weight: NDArray[Any], rank: int) -> None:
     if weight.ndim != rank:
         raise InvalidModelError(f"the weights have {weight.ndim} axes {weight.shape}, not {rank}.")
@@ -259,15 +274,7 @@ def _convolve(
             f"{builder.origin}: weights {weight.shape} in {groups} groups do not fit a source of {x.channels} channels."
         )
     _check_steps(builder, stride=stride, dilation=dilation)
-    if padding == "valid":
-        padding = ((0, 0), (0, 0))
-    elif padding == "same":
-        if stride != (1, 1):
-            raise UnmappedError(f'padding "same" with a stride of {stride}')
-        reach = [step * (taps - 1) for step, taps in zip(dilation, weight.shape[2:], strict=True)]
-        padding = ((reach[0] // 2, reach[0] - reach[0] // 2), (reach[1] // 2, reach[1] - reach[1] // 2))
-    elif isinstance(padding, str):
-        raise UnmappedError(f'padding "{padding}"')
+    padding = pads_of(padding, weight, stride, dilation)
     if _lies_on_its_side(x):
         weight, stride, padding = weight.swapaxes(2, 3), stride[::-1], padding[::-1]
         dilation = dilation[::-1]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...graph import CHANNEL_LIMIT, EXTENT_LIMIT
 from ..builder import Builder, Tensor, UnmappedError
-from . import arithmetic, general, reduction, sampling, shape
+from . import arithmetic, reduction, sampling
 
 Pair: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Sequence[Sequence[int]]"
@@ -114,33 +114,6 @@ class _Window:
             found["ceil_mode"] = True
         found["height"], found["width"] = self.extents
         return found
-
-
-def of_parts(
-    builder: Builder,
-    x: Tensor,
-    pool: Callable[[Tensor], Tensor],
-    reach: int,
-    stride: int,
-    padding: int,
-) -> Tensor:
-    """Return a pooling of each part of an image, such as the windows of an attention: (parts, C, H, W).
-
-    The parts are channels of one image. If these are too many, the parts are stacked along the height, provided that
-    no window of the pooling, of `reach` rows, is in two of them.
-    """
-    parts, channels, height, width = x.shape
-    if parts * channels > CHANNEL_LIMIT:
-        if padding or height % stride or reach > stride:
-            raise UnmappedError(f"pooling of {parts} parts with {channels} channels, of windows that overlap")
-        general.check_image((parts * height, width, channels))
-        rows = shape.reshape(builder, shape.permute(builder, x, [0, 2, 1, 3, 4]), (channels, parts * height, width))
-        y = pool(general.with_channels_second(builder, rows))
-        y = shape.reshape(builder, y, (channels, parts, y.shape[1] // parts, y.shape[2]))
-        return shape.permute(builder, y, [0, 2, 1, 3, 4])
-    images = shape.reshape(builder, x, (parts * channels, height, width))
-    y = pool(general.with_channels_second(builder, images))
-    return shape.reshape(builder, y, (parts, channels, *y.shape[1:]))
 
 
 def max_pool2d(
