@@ -218,6 +218,50 @@ def test_windows_of_an_adaptive_pooling() -> None:
     check(proto, {"x": (1, 3, 4, 5)}, {"x": (2, 3, 4, 5)}, fixed=True)
 
 
+def adaptive(extents: tuple[int, int], size: tuple[int, int], counted: int = 0) -> onnx.ModelProto:
+    """Return a model with an adaptive pooling as torch.onnx writes it; `counted` is added to the numbers of values."""
+    axes = []
+    for extent, count in zip(extents, size, strict=True):
+        bounds = [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
+        longest = max(end - start for start, end in bounds)
+        places = np.int64([[min(start + i, extent - 1) for i in range(longest)] for start, _ in bounds])
+        beyond = np.array([[start + i >= end for i in range(longest)] for start, end in bounds])
+        axes.append((places, beyond, np.float32([end - start for start, end in bounds])))
+    (rows, no_rows, heights), (columns, no_columns, widths) = axes
+    arrays = {f"n{i}": np.int64(i) for i in range(max(rows.shape[1], columns.shape[1]))}
+    arrays |= {"indices": np.stack(np.broadcast_arrays(rows[:, :, None, None], columns), -1), "zero": np.float32(0)}
+    arrays |= {"no_rows": no_rows[:, :, None, None], "no_columns": no_columns}
+    arrays |= {"counts": heights[:, None] * widths + np.float32(counted)}
+    nodes = [
+        node("Relu", ["x"], ["x0"]),
+        node("Transpose", ["x0"], ["t"], perm=[2, 3, 0, 1]),
+        node("GatherND", ["t", "indices"], ["g"]),
+        node("Transpose", ["g"], ["w"], perm=[4, 5, 0, 1, 2, 3]),
+        node("Where", ["no_columns", "zero", "w"], ["v0"]),
+        node("Where", ["no_rows", "zero", "v0"], ["v"]),
+    ]
+    sums = []
+    for column in range(columns.shape[1]):
+        nodes.append(node("Gather", ["v", f"n{column}"], [f"c{column}"], axis=5))
+        for row in range(rows.shape[1]):
+            nodes.append(node("Gather", [f"c{column}", f"n{row}"], [f"r{row}_{column}"], axis=3))
+            sums.append(f"r{row}_{column}")
+    for place, name in enumerate(sums[1:]):
+        nodes.append(node("Add", [sums[0] if place == 0 else f"s{place}", name], [f"s{place + 1}"]))
+    nodes.append(node("Div", [f"s{len(sums) - 1}", "counts"], ["y"]))
+    return model(nodes, {"x": ("n", 3, 6, 7)}, ["y"], 17, **arrays)
+
+
+def test_adaptive_pooling() -> None:
+    """It is a pooling by kernels, which can be saved, also of a part of the image, unless it is no mean."""
+    for extents, size in (((6, 7), (4, 3)), ((6, 7), (8, 9)), ((4, 5), (3, 2))):
+        for counted in (0, 1):
+            proto = adaptive(extents, size, counted)
+            graph = check(proto, {"x": (1, 3, 6, 7)}, {"x": (2, 3, 6, 7)}, fixed=True)
+            kernels = {layer.kernel for layer in graph.nodes}
+            assert ("MetalFunction" in kernels) == bool(counted), kernels
+
+
 def masked(order: list[int] | None = None) -> onnx.ModelProto:
     """Return a model that adds a constant for each window, repeated for each image; `order`: of its axes, batch 0."""
     nodes = [

@@ -7,6 +7,9 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..ops.activation import SOFTPLUS_IS_LINEAR
 from .elementwise import is_number
 
@@ -59,12 +62,57 @@ def without_stacks(nodes: Iterable[NodeProto], integers: Callable[[str], list[in
     return found
 
 
+def _axis(node: NodeProto) -> int:
+    return next((a.i for a in node.attribute if a.name == "axis"), 0)
+
+
+def _turned(node: NodeProto, x: NDArray[Any]) -> NDArray[Any]:
+    order: list[int] | None = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
+    found: NDArray[Any] = x.transpose(order)
+    return found
+
+
+def _gathered(node: NodeProto, x: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
+    if any(a.name == "batch_dims" and a.i for a in node.attribute):
+        raise LookupError
+    found: NDArray[Any] = x[tuple(np.moveaxis(places, -1, 0))]
+    return found
+
+
+def _chosen(node: NodeProto, condition: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = np.where(condition.astype(bool), a, b)
+    return found
+
+
+# Operators of an adaptive pooling, and those of its sums.
+_OF_POOLS: dict[str, Callable[..., NDArray[Any]]] = {
+    "Add": lambda node, a, b: a + b,
+    "Div": lambda node, a, b: a / b,
+    "Gather": lambda node, x, places: x.take(places, _axis(node)),
+    "GatherND": _gathered,
+    "Transpose": _turned,
+    "Where": _chosen,
+}
+_OF_SUMS = ("Add", "Gather", "GatherND", "Transpose", "Where")
+_LONGEST_CHAIN, _MOST_PLACES = 4096, 1 << 20
+
+
+def _adaptive_means(x: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """Return the means of areas of an image (N, C, H, W), as torch.nn.functional.adaptive_avg_pool2d."""
+    for axis, count in zip((2, 3), size, strict=True):
+        extent = x.shape[axis]
+        bounds = [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
+        x = np.concatenate([x.take(range(*pair), axis).mean(axis, keepdims=True) for pair in bounds], axis)
+    return x
+
+
 class Patterns:
     """Finder of patterns of nodes that compute a function of one value.
 
     The patterns are GELU, x / 2 * (1 + erf(x / sqrt(2))), with its factors in any usual order; softplus that returns x
-    above a threshold where both are equal in float32; and local response normalization, x / (k + alpha * mean) ** beta,
-    with the mean of squares over neighbouring channels by a pooling along three axes.
+    above a threshold where both are equal in float32; local response normalization, x / (k + alpha * mean) ** beta,
+    with the mean of squares over neighbouring channels by a pooling along three axes; and adaptive average pooling, the
+    sum of values at constant places in windows, with zeros for those beyond the end of a window, by their number.
 
     Parameters
     ----------
@@ -73,19 +121,29 @@ class Patterns:
         Takes a name and returns the constant number with this name, or None.
     integers : callable
         Takes a name and returns the list of constant integers with this name, or None.
+    array : callable
+        Takes a name and returns the constant with this name that the file has, or None.
     """
 
-    def __init__(self, nodes: Any, constant: Callable[[str], Any], integers: Callable[[str], list[int] | None]) -> None:
-        self._constant, self._integers = constant, integers
+    def __init__(
+        self,
+        nodes: Any,
+        constant: Callable[[str], Any],
+        integers: Callable[[str], list[int] | None],
+        array: Callable[[str], NDArray[Any] | None],
+    ) -> None:
+        self._constant, self._integers, self._array = constant, integers, array
         self._makers: dict[str, NodeProto] = {name: node for node in nodes for name in node.output if name}
         self._readers: dict[str, list[NodeProto]] = {}
         for node in nodes:
             for name in node.input:
                 self._readers.setdefault(name, []).append(node)
         self.sources: dict[str, tuple[str, str]] = {}
-        """For each such value, "gelu", "same" or "lrn", and the value that it is a function of."""
+        """For each such value, "gelu", "same", "lrn" or "pool", and the value that it is a function of."""
         self.windows: dict[str, tuple[int, float, float, float]] = {}
         """For each local response normalization: size, alpha, beta, k."""
+        self.pools: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
+        """For each adaptive pooling: the extents of its source, and those of its result."""
         for node in nodes:
             if node.op_type == "Erf" and not node.domain and len(node.input) == 1:
                 self._match_gelu(node)
@@ -93,6 +151,7 @@ class Patterns:
                 self._match_softplus(node)
             if node.op_type == "Div" and not node.domain and len(node.input) == 2:
                 self._match_lrn(node)
+                self._match_pool(node)
 
     def readers(self, name: str) -> tuple[str, ...]:
         """Return the operators of the nodes that read a value; "" for a Cast to another type than one of floats."""
@@ -200,6 +259,62 @@ class Patterns:
             return
         self.sources[quotient.output[0]] = "lrn", source
         self.windows[quotient.output[0]] = (size, product[0], beta[0], total[0])
+
+    def _match_pool(self, quotient: NodeProto) -> None:
+        """Match the mean of values that GatherND takes from windows, whatever the order of the sums is.
+
+        The nodes are computed for random values: they are linear.
+        """
+        chain: dict[str, NodeProto] = {}
+        wanted, places, source = [quotient], None, None
+        while wanted:
+            node = wanted.pop()
+            if node.output[0] in chain:
+                continue
+            operators = _OF_SUMS if chain else ("Div",)
+            if node.domain or node.op_type not in operators or len(chain) > _LONGEST_CHAIN:
+                return
+            chain[node.output[0]] = node
+            if node.op_type != "GatherND":
+                read = node.input[:1] if node.op_type in ("Div", "Gather") else node.input
+                makers = [self._makers.get(name) for name in read]
+                wanted += [maker for maker in makers if maker is not None and maker.op_type != "Constant"]
+                continue
+            first = self._makers.get(node.input[0])
+            if places is not None or first is None or first.op_type != "Transpose" or first.domain:
+                return
+            chain[first.output[0]] = first
+            places, source = self._array(node.input[1]), str(first.input[0])
+        if places is None or source is None or places.ndim != 5 or places.shape[-1] != 2 or places.size > _MOST_PLACES:
+            return
+        extents = int(places[..., 0].max()) + 1, int(places[..., 1].max()) + 1
+        size = places.shape[0], places.shape[2]
+        x = np.random.default_rng(0).uniform(-1, 1, (2, 3, *extents))
+        try:
+            found = self._computed(quotient.output[0], {source: x}, chain)
+        except (IndexError, ValueError, TypeError, LookupError):
+            return
+        if found.shape == (2, 3, *size) and np.allclose(found, _adaptive_means(x, size), rtol=1e-6, atol=1e-6):
+            self.sources[quotient.output[0]] = "pool", source
+            self.pools[quotient.output[0]] = extents, size
+
+    def _computed(self, name: str, known: dict[str, NDArray[Any]], chain: dict[str, NodeProto]) -> NDArray[Any]:
+        """Return the value of the last of some nodes."""
+        waiting = [name]
+        while waiting:
+            node = chain.get(waiting[-1])
+            if node is None:
+                array = self._array(waiting[-1])
+                if array is None:
+                    raise LookupError(waiting[-1])
+                known[waiting.pop()] = array
+                continue
+            left = [one for one in node.input if one not in known]
+            if left:
+                waiting += left
+                continue
+            known[waiting.pop()] = _OF_POOLS[node.op_type](node, *(known[one] for one in node.input))
+        return known[name]
 
     def _is_square(self, node: NodeProto, source: str) -> bool:
         if node.op_type == "Mul":

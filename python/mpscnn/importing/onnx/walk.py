@@ -16,7 +16,8 @@ from ..._inputs import EXACT, is_integer
 from ...errors import InvalidModelError, UnsupportedOperatorError
 from ...graph import FRACTIONS, Graph
 from ..builder import Builder, Tensor, UnmappedError
-from ..ops import activation, arithmetic, normalization
+from ..ops import activation, arithmetic, general, normalization, pooling
+from ..ops import shape as shapes
 from . import alone, branches, dynamic, moved, quantization, static
 from .extent import BATCH, Extent, extents, settled
 from .layers import EXTENT_LIMIT
@@ -107,7 +108,7 @@ class Walk:
         """Return the graph, or raise UnsupportedOperatorError with all nodes that have no kernel."""
         graph = self.source.graph
         nodes = without_stacks(graph.node, self._known_integers)
-        self._patterns = Patterns(nodes, self._known_constant, self._known_integers)
+        self._patterns = Patterns(nodes, self._known_constant, self._known_integers, self._array_of_file)
         needed = self._needed(nodes, self.source.outputs)
         unknown = set(self.shapes) - {info.name for info in graph.input}
         if unknown:
@@ -156,6 +157,20 @@ class Walk:
         if values is None or values.dtype.kind not in "iu" or values.ndim != 1 or values.size > 16:
             return None
         return [int(value) for value in values]
+
+    def _array_of_file(self, name: str) -> NDArray[Any] | None:
+        """Return an initializer or the value of a Constant, of any size; None if there is none of numbers."""
+        node = self._constants().get(name)
+        try:
+            if name in self._initializers:
+                initializer: NDArray[Any] = np.asanyarray(self._initializer(name))
+                return initializer
+            if node is not None and node.attribute and node.attribute[0].HasField("t"):
+                found: NDArray[Any] = array_of(node.attribute[0].t, self.source)
+                return found
+        except (InvalidModelError, UnmappedError):
+            return None  # the walk says what is wrong with it
+        return None
 
     def _known_array(self, name: str, depth: int) -> NDArray[Any] | None:
         """Return a small array that depends only on constants, or None; at most `depth` nodes make it."""
@@ -415,6 +430,8 @@ class Walk:
         values: list[Any] = [self._value(i) if i else None for i in inputs]
         if known is not None:
             source = values[0]
+            if known == "pool":
+                return [self._pooled(source, *self._patterns.pools[node.output[0]])]
             if isinstance(source, (Alone, Moved)) and known != "lrn":
                 tensor = activation.gelu(self.builder, source.tensor) if known == "gelu" else source.tensor
                 same: Any = replace(source, tensor=tensor)
@@ -482,6 +499,17 @@ class Walk:
                     raise (other if is_whole else error) from None
         return result if isinstance(result, list) else [result]
 
+    def _pooled(self, x: Value, extents: tuple[int, int], size: tuple[int, int]) -> Tensor:
+        """Return the adaptive pooling of an image whose places in the file are those of these extents."""
+        if not isinstance(x, Tensor) or x.rank != 4:
+            raise UnmappedError("an adaptive pooling of values that are no images of the batch")
+        self.builder.fix_unless_constant(x)
+        for dim, extent in zip((2, 3), extents, strict=True):
+            if x.shape[dim - 1] < extent:
+                raise InvalidModelError(f"a place is not in an image of {x.shape}")
+            x = shapes.narrow(self.builder, x, dim, 0, extent)
+        return pooling.adaptive_avg_pool2d(self.builder, general.with_channels_second(self.builder, x), size)
+
     def _note_batch(self, operator: str, node: NodeProto, values: list[Any]) -> None:
         """Note a constant that stands for one of each image; UnmappedError for a sum over these."""
         known = [i for i in node.input if i in self.of_each_image]
@@ -519,7 +547,7 @@ class Walk:
         self._makers_of_values().update({output: inner for inner in branch.nodes for output in inner.output if output})
         self._constants().update({n.output[0]: n for n in branch.nodes if n.op_type == "Constant" and n.output})
         outer, refused = self._patterns, len(self.refused)
-        self._patterns = Patterns(branch.nodes, self._known_constant, self._known_integers)
+        self._patterns = Patterns(branch.nodes, self._known_constant, self._known_integers, self._array_of_file)
         try:
             self._nodes(branch.nodes, self._needed(branch.nodes, branch.outputs), f"{name}.")
         finally:
