@@ -26,7 +26,8 @@ from torch_support import Function, core_aten, randomize
 import mpscnn
 from fuzzing import Fuzz
 from mpscnn import _sizes
-from mpscnn.importing import torch_export, torch_guards
+from mpscnn.importing import torch_export, torch_guards, torch_numbers
+from mpscnn.importing.torch_caches import SizeReadError
 from mpscnn.serving.batching import Batcher
 from mpscnn.serving.models import NetworkModel
 from mpscnn.verify import verify
@@ -196,6 +197,47 @@ def test_code_that_only_divides_extents_leaves_the_batch_free() -> None:
     module = Function(windows)
     (spec,) = mpscnn.load(module, input_shapes=(4, 3, 6, 5), options={"free_size": False}).inputs.values()
     assert spec.sizes == ""
+
+
+def _code(name: str, text: str) -> Callable[[Any], Any]:
+    """Return the function f of a file of another package."""
+    scope: dict[str, Any] = {"torch": torch}
+    path = Path(torch.__file__).parents[1] / "elsewhere" / f"{name}.py"
+    exec(compile(text, str(path), "exec"), scope)
+    function: Callable[[Any], Any] = scope["f"]
+    return function
+
+
+def test_a_trace_ends_where_a_file_makes_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one replaces the names in this file, or none if there is no such trace."""
+    rows = _code("rows", "def f(x):\n  return x.view(int(x.shape[0]), -1) * 2")
+    halves = _code("halves", "def f(x):\n  return x.view(len(x), -1, 3).sum(1)")
+    kinds = _code("kinds", "def f(x):\n  return x.view(int(x.shape[0]), -1) * torch.ones(1, dtype=int)")
+    ends: list[type[BaseException] | None] = []
+    export = torch.export.export
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        ends.append(None)
+        try:
+            return export(*args, **kwargs)
+        except BaseException as error:
+            ends[-1] = type(error)
+            raise
+
+    monkeypatch.setattr(torch.export, "export", noted)
+    early = torch_numbers.NumberMadeError
+    for function, expected, sizes in (
+        (lambda x: torch.relu(rows(x)), [early, None], ""),
+        (lambda x: torch.relu(halves(rows(x))), [early, early, None], ""),
+        (lambda x: torch.relu(kinds(x)), [early, TypeError, None], None),
+    ):
+        ends.clear()
+        module = Function(function)
+        net = mpscnn.load(module, input_shapes=(4, 3, 6, 5), options={"free_size": False})
+        assert [end for end in ends if end is not SizeReadError][: len(expected)] == expected
+        assert sizes is None or net.inputs["tensors_0"].sizes == sizes
+        x = torch.rand(4, 3, 6, 5)
+        np.testing.assert_allclose(net(x), module(x).numpy(), rtol=1e-6)
 
 
 def test_names_are_restored_after_a_trace() -> None:

@@ -313,19 +313,27 @@ def _of_batches(
     module: torch.nn.Module, given: Arguments, numbers: torch_numbers.Numbers, *, one_batch: bool
 ) -> torch.export.ExportedProgram | None:
     """Return the program for all batches whose conditions on the batch are its guards, or None."""
-    found = None
-    while True:
-        program = None
+
+    def traced() -> torch.export.ExportedProgram | None:
         with contextlib.suppress(Exception):
             program = _free(module, given, numbers, batch_only=True, one_batch=one_batch)
-        if program is not None and torch_export.has_free_batch(program):
-            found = program
-        if numbers.kept:
-            numbers.kept = found is program and found is not None
-            return found
-        if not numbers.found:
-            return found
-        numbers.kept = True
+            return program if torch_export.has_free_batch(program) else None
+        return None
+
+    program = None
+    for attempt in range(4):  # each may reach another file that makes numbers of symbols
+        numbers.kept, numbers.ends = numbers.found, attempt < 3
+        try:
+            program = traced()
+            break
+        except torch_numbers.NumberMadeError:
+            continue
+        finally:
+            numbers.ends = False
+    if program is None and numbers.kept:
+        numbers.kept = False
+        program = traced()
+    return program
 
 
 def _read(

@@ -137,6 +137,10 @@ _PARAMETER = torch.nn.Parameter(torch.empty(0), requires_grad=False)
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class NumberMadeError(BaseException):
+    """Ends a trace in which a file makes the first number of a symbol: the names in it are replaced in the next one."""
+
+
 class Numbers:
     """Notes, for the traces of one module, which of its files turn symbols into numbers.
 
@@ -150,6 +154,7 @@ class Numbers:
     def __init__(self, module: torch.nn.Module, *, is_traced: bool = False) -> None:
         self._scopes: list[dict[str, Any]] = []  # globals of these files
         self.kept = False  # the module can be traced with other functions for int and len
+        self.ends = False  # a trace ends with NumberMadeError where it finds another such file
         self.is_traced = is_traced
         self.late = False  # code of a file may have run before the names in it were replaced
         self.asked = False  # whether the module's code asked whether it is traced
@@ -198,6 +203,8 @@ class Numbers:
                 return repr(int(symbol) if isinstance(symbol, torch.SymInt) else float(symbol))
             if not any(scope is frame.f_globals for scope in self._scopes):
                 self._scopes.append(frame.f_globals)
+                if self.ends:
+                    raise NumberMadeError
             return before(symbol)
 
         with _LOCK, contextlib.ExitStack() as undo:
