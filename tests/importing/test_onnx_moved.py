@@ -17,6 +17,7 @@ from onnx_support import check, model, reference
 from torch import nn
 
 import mpscnn
+from mpscnn.importing.onnx import patterns
 
 node = helper.make_node
 RNG = np.random.default_rng(8)
@@ -260,6 +261,28 @@ def test_adaptive_pooling() -> None:
             graph = check(proto, {"x": (1, 3, 6, 7)}, {"x": (2, 3, 6, 7)}, fixed=True)
             kernels = {layer.kernel for layer in graph.nodes}
             assert ("MetalFunction" in kernels) == bool(counted), kernels
+
+
+def test_an_adaptive_pooling_of_a_file_that_lies() -> None:
+    """Places, sums and cycles that would take the memory, or never end, are no pattern."""
+    proto = adaptive((6, 7), (4, 3))
+    right = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
+
+    def pools(**constants: NDArray[Any]) -> dict[str, Any]:
+        known = right | constants
+        return patterns.Patterns(proto.graph.node, lambda name: None, lambda name: None, known.get).pools
+
+    places = right["indices"]
+    assert pools() == {"y": ((6, 7), (4, 3))}
+    assert not pools(indices=places + (1 << 40))
+    assert not pools(indices=places - 9)
+    assert not pools(indices=places[:0])
+    assert not pools(indices=places.astype(np.float32))
+    assert not pools(n1=np.zeros(1 << 22, np.int64))
+    assert not pools(counts=np.ones((1 << 20, 1, 1, 1, 1)))
+    assert not pools(counts=right["counts"] * 0)
+    next(one for one in proto.graph.node if one.output[0] == "s1").input[0] = "s2"
+    assert not pools()
 
 
 def masked(order: list[int] | None = None) -> onnx.ModelProto:

@@ -94,7 +94,14 @@ _OF_POOLS: dict[str, Callable[..., NDArray[Any]]] = {
     "Where": _chosen,
 }
 _OF_SUMS = ("Add", "Gather", "GatherND", "Transpose", "Where")
-_LONGEST_CHAIN, _MOST_PLACES = 4096, 1 << 20
+_LONGEST_CHAIN, _MOST_PLACES, _MOST_VALUES = 4096, 1 << 20, 1 << 26  # nodes, indices, values of all nodes together
+
+
+def _size(node: NodeProto, given: list[NDArray[Any]]) -> int:
+    """Return a limit of the number of values that a node of an adaptive pooling computes."""
+    if node.op_type in ("Gather", "GatherND"):
+        return given[0].size * given[1].size
+    return math.prod(np.broadcast_shapes(*(one.shape for one in given)))
 
 
 def _adaptive_means(x: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
@@ -287,11 +294,16 @@ class Patterns:
             places, source = self._array(node.input[1]), str(first.input[0])
         if places is None or source is None or places.ndim != 5 or places.shape[-1] != 2 or places.size > _MOST_PLACES:
             return
+        if not places.size or places.dtype.kind != "i" or places.min() < 0:
+            return
         extents = int(places[..., 0].max()) + 1, int(places[..., 1].max()) + 1
         size = places.shape[0], places.shape[2]
+        if math.prod(extents) > _MOST_PLACES:
+            return
         x = np.random.default_rng(0).uniform(-1, 1, (2, 3, *extents))
         try:
-            found = self._computed(quotient.output[0], {source: x}, chain)
+            with np.errstate(all="ignore"):
+                found = self._computed(quotient.output[0], {source: x}, chain)
         except (IndexError, ValueError, TypeError, LookupError):
             return
         if found.shape == (2, 3, *size) and np.allclose(found, _adaptive_means(x, size), rtol=1e-6, atol=1e-6):
@@ -300,8 +312,10 @@ class Patterns:
 
     def _computed(self, name: str, known: dict[str, NDArray[Any]], chain: dict[str, NodeProto]) -> NDArray[Any]:
         """Return the value of the last of some nodes."""
-        waiting = [name]
+        waiting, left_over = [name], _MOST_VALUES
         while waiting:
+            if len(waiting) > 3 * len(chain) + 1:  # of a path without a cycle; a node reads at most three values
+                raise LookupError("a cycle")
             node = chain.get(waiting[-1])
             if node is None:
                 array = self._array(waiting[-1])
@@ -313,7 +327,11 @@ class Patterns:
             if left:
                 waiting += left
                 continue
-            known[waiting.pop()] = _OF_POOLS[node.op_type](node, *(known[one] for one in node.input))
+            given = [known[one] for one in node.input]
+            left_over -= _size(node, given)
+            if left_over < 0:
+                raise LookupError("too many values")
+            known[waiting.pop()] = _OF_POOLS[node.op_type](node, *given)
         return known[name]
 
     def _is_square(self, node: NodeProto, source: str) -> bool:
