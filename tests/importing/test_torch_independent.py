@@ -134,6 +134,61 @@ def test_batch_read_for_more(name: str, traces: Traces) -> None:
         np.testing.assert_allclose(found, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+class WithLinear(nn.Module):
+    """A function of images and a linear layer."""
+
+    def __init__(self, function: Callable[[Any, nn.Module], Any]) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x, self.linear)
+
+
+def _pool(x: Any) -> Any:
+    return F.adaptive_avg_pool2d(x, 1)
+
+
+def _ones(x: Any) -> Any:
+    return torch.ones_like(_pool(x).view(x.size(0), -1))
+
+
+# Modules with axes that have one element for all sizes, and constants of their shapes.
+AXES_OF_ONE: dict[str, Callable[[Any, nn.Module], Any]] = {
+    "sum": lambda x, linear: _pool(x).flatten(1) + _ones(x),
+    "linear": lambda x, linear: _pool(x).flatten(1) * linear(_ones(x)),
+    "joined": lambda x, linear: torch.cat([_pool(x), torch.zeros_like(_pool(x))], 1),
+    "image": lambda x, linear: x * torch.full_like(x.mean((2, 3), keepdim=True), 3.0),
+    "part": lambda x, linear: _ones(x).chunk(2, 1)[0] * _pool(x).flatten(1)[:, :2],
+    "unsqueezed": lambda x, linear: x * linear(_ones(x)).unsqueeze(-1).unsqueeze(-1),
+    "squeezed": lambda x, linear: linear(_pool(x).squeeze(-1).squeeze(-1)),
+    "viewed": lambda x, linear: x * linear(_pool(x).flatten(1)).view(x.size(0), 4, 1, 1),
+    "convolved": lambda x, linear: x * torch.sigmoid(F.conv2d(_pool(x), torch.ones(4, 4, 1, 1, dtype=x.dtype))),
+    "max": lambda x, linear: x - F.adaptive_max_pool2d(x, 1),
+    "sum_of_both": lambda x, linear: F.conv2d(_pool(x), torch.ones(4, 4, 1, 1, dtype=x.dtype), padding=1).mean((2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", AXES_OF_ONE)
+def test_axes_of_one_element(name: str, traces: Traces) -> None:
+    net = _agree(randomize(WithLinear(AXES_OF_ONE[name])), *SHAPES)
+    assert traces == ["numbers"]
+    assert next(iter(net.inputs.values())).height is None
+
+
+GROUPED: dict[str, Callable[[Any], Any]] = {
+    "groups": lambda x: _pool(x).view(x.size(0), 2, 2).sum(2),
+    "vectors": lambda x: x.flatten(1).view(x.size(0), -1, 1, 1),
+    "softmax": lambda x: torch.softmax(_pool(x).view(x.size(0), 2, 2), 1).flatten(1),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_other_views(name: str, traces: Traces) -> None:
+    _agree(Function(GROUPED[name]), (2, 4, 8, 8), (1, 4, 8, 8))
+    assert len(traces) > 1
+
+
 def test_batch_read_by_the_module_itself(traces: Traces) -> None:
     class Flat(nn.Module):
         def forward(self, x: Any) -> Any:
@@ -236,6 +291,12 @@ DEPENDENT = {
     "mean_of_all": lambda x: x.mean(),
     "joined_rows": lambda x: torch.cat([x, x], 2),
     "resized": lambda x: F.interpolate(x, (16, 16)),
+    "like_rows": lambda x: torch.zeros_like(x) + x,
+    "softmax_of_batch": lambda x: torch.softmax(torch.ones_like(x.mean((2, 3))), 0),
+    "axis_in_front": lambda x: _pool(x).flatten(1).unsqueeze(0),
+    "squeezed_rows": lambda x: x.squeeze(2),
+    "squeezed_all": lambda x: _pool(x).squeeze(),
+    "made_longer": lambda x: _pool(x) * torch.ones(4, 3, 3),
     "weights": lambda x: F.conv2d(x, x.mean((0, 2, 3), keepdim=True)),
 }
 

@@ -6,8 +6,9 @@ A trace with numbers for heights and widths is valid for others if nothing that 
 * Its Python code reads no size of a tensor (`Watch` sees all functions of tensors), or only the batch, for the first
   extent of a view. It does not handle errors of PyTorch's either.
 * Each operator has the same arguments and meaning for all sizes. The axes of each tensor are known by their letters:
-  convolutions read "NCHW", a part is one of channels, a flattened vector is "NF". Operators that are not listed, or
-  meet other letters, are taken to depend on the size.
+  convolutions read "NCHW", a part is one of channels, a flattened vector is "NF". "1" is an axis of extent 1 for all
+  sizes, as behind a global pooling: "NC11" is flattened to "NC". Operators that are not listed, or meet other letters,
+  are taken to depend on the size.
 
 Most classifiers are so; the second trace, with symbols, takes two to seven times as long as this one.
 """
@@ -51,8 +52,10 @@ _FUNCTIONS = {
 
 
 # Functions whose results are constants of the size of a tensor.
+_LIKE = {torch.zeros_like, torch.ones_like, torch.full_like}
 _OF_SIZE = {
-    *(torch.zeros_like, torch.ones_like, torch.full_like, torch.empty_like),
+    *_LIKE,
+    torch.empty_like,
     *(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full, torch.Tensor.new_empty),
 }
 
@@ -88,7 +91,8 @@ class Watch(TorchFunctionMode):
             self._numbers.reached(frame)
         if func in _PLAIN:
             return func(*args, **kwargs)
-        if func in _OF_SIZE:  # a trace for one size is not that for all
+        is_vector = func in _LIKE and bool(args) and all(extent == 1 for extent in args[0].shape[2:])
+        if func in _OF_SIZE and not is_vector:  # a trace for one size is not that for all
             self._stop(func)
         is_function = isinstance(func, types.FunctionType) and not _reads_none(func, args, kwargs)
         if is_function or torch_questions.is_handled(frame):  # an error, of some sizes only
@@ -188,18 +192,20 @@ _POINTWISE = {
     *("relu", "relu6", "hardtanh", "elu", "selu", "celu", "leaky_relu", "silu", "mish", "gelu", "hardswish", "sigmoid"),
     *("hardsigmoid", "tanh", "softplus", "exp", "log", "abs", "neg", "sqrt", "rsqrt", "square", "reciprocal", "pow"),
     *("clamp", "clamp_min", "clamp_max", "add", "sub", "rsub", "mul", "div", "maximum", "minimum", "dropout"),
-    *("feature_dropout", "alpha_dropout", "contiguous", "clone", "detach", "alias", "log_sigmoid", "softmax"),
-    *("log_softmax", "erf", "sin", "cos", "threshold"),
+    *("feature_dropout", "alpha_dropout", "contiguous", "clone", "detach", "alias", "log_sigmoid", "erf"),
+    *("sin", "cos", "threshold"),
 }
 # Of images, with images as results, and weights.
 _OF_IMAGES = {
     *("conv2d", "conv_transpose2d", "group_norm", "instance_norm", "max_pool2d", "avg_pool2d", "prelu"),
     *("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "adaptive_avg_pool2d", "adaptive_max_pool2d", "pad"),
 }
+_CONSTANTS = {"zeros_like", "ones_like", "full_like"}
 _RESIZES = {
     *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d"),
 }
 _REDUCTIONS = {"mean", "sum", "amax", "amin"}
+_SOFTMAX = {"softmax", "log_softmax"}
 _ALL = (1 << 63) - 1  # the end of a slice without one
 
 # Letters of a tensor's axes; of a list of tensors; "" for constants, and None for numbers.
@@ -253,10 +259,9 @@ def _of_result(node: torch.fx.Node, letters: dict[torch.fx.Node, _Letters]) -> _
 
 
 def _pointwise(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Letters]) -> str:
-    found = {letters[source] for source in node.all_input_nodes} - {""}
-    if len(found) > 1 or None in found:
-        raise _DependentError
-    result = next(iter(found)) or ""
+    result = ""
+    for found in {letters[source] for source in node.all_input_nodes} - {""}:
+        result = _broadcast(result or found or "", found)
     for source in node.all_input_nodes:
         if letters[source] == "":
             value = source.meta.get("val")
@@ -265,13 +270,30 @@ def _pointwise(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Lette
             if len(shape) > len(result):
                 raise _DependentError
             met = result[len(result) - len(shape) :]
-            if any(letter in "NHW" and extent != 1 for letter, extent in zip(met, shape, strict=True)):
+            if any(letter in "NHW1" and extent != 1 for letter, extent in zip(met, shape, strict=True)):
                 raise _DependentError
     return result
 
 
+def _broadcast(first: str, second: _Letters) -> str:
+    """Return the axes of a result of two tensors of the same rank, whose axes differ at most in a "1"."""
+    if second is None or len(first) != len(second):
+        raise _DependentError
+    pairs = zip(first, second, strict=True)
+    if any(one != other and "1" not in (one, other) for one, other in pairs):
+        raise _DependentError
+    return "".join(max(pair) for pair in zip(first, second, strict=True))  # letters are behind digits
+
+
 def _image(node: torch.fx.Node, of: str, letters: Any) -> str:
-    return _only("NCHW", of)
+    """Return the axes of an image that is computed from another: those of extent 1 stay so if the result's are."""
+    if len(of) != 4 or of[:2] != "NC" or of[2] not in "H1" or of[3] not in "W1":
+        raise _DependentError
+    value: Any = node.meta["val"]
+    shape = (value[0] if isinstance(value, (tuple, list)) else value).shape
+    sides: Any = node.args[1] if operator_name(node).startswith("adaptive") else (0, 0)
+    ones = [shape[place] == 1 and (of[place] == "1" or sides[place - 2] == 1) for place in (2, 3)]
+    return "NC" + "".join("1" if is_one else letter for is_one, letter in zip(ones, "HW", strict=True))
 
 
 def _channels_second(node: torch.fx.Node, of: str, letters: Any) -> str:
@@ -280,8 +302,8 @@ def _channels_second(node: torch.fx.Node, of: str, letters: Any) -> str:
     return of
 
 
-def _only(expected: str, of: str) -> str:
-    if of != expected:
+def _constant(node: torch.fx.Node, of: str, letters: Any) -> str:
+    if set(of) - set("NC1"):
         raise _DependentError
     return of
 
@@ -290,11 +312,22 @@ def _resize(node: torch.fx.Node, of: str, letters: Any) -> str:
     given = dict(zip([one.name for one in node.target._schema.arguments], node.args, strict=False))  # type: ignore[union-attr]
     if given.get("output_size", 0) is not None or not given.get("scale_factors"):
         raise _DependentError
-    return _only("NCHW", of)
+    return _image(node, of, letters)
 
 
 def _linear(node: torch.fx.Node, of: str, letters: Any) -> str:
+    return _with_last(node, of, letters)[:-1] + "C"
+
+
+def _with_last(node: torch.fx.Node, of: str, letters: Any) -> str:
     if of[-1] not in "CF":
+        raise _DependentError
+    return of
+
+
+def _softmax(node: torch.fx.Node, of: str, letters: Any) -> str:
+    dim: Any = node.args[1]
+    if not dim % len(of):
         raise _DependentError
     return of
 
@@ -303,7 +336,7 @@ def _layer_norm(node: torch.fx.Node, of: str, letters: Any) -> str:
     shape: Any = node.args[1]
     if len(shape) != 1:
         raise _DependentError
-    return _linear(node, of, letters)
+    return _with_last(node, of, letters)
 
 
 def _permuted(node: torch.fx.Node, of: str, letters: Any) -> str:
@@ -325,22 +358,54 @@ def _reduced(node: torch.fx.Node, of: str, letters: Any) -> str:
     if not dims or 0 in [dim % len(of) for dim in dims]:
         raise _DependentError
     keepdim = node.args[2] if len(node.args) > 2 else node.kwargs.get("keepdim", False)
-    left = [letter for place, letter in enumerate(of) if place - len(of) not in dims and place not in dims]
-    return of if keepdim else "".join(left)
+    are_left = [place - len(of) not in dims and place not in dims for place in range(len(of))]
+    if keepdim:
+        return "".join(
+            letter if is_left or letter == "C" else "1" for letter, is_left in zip(of, are_left, strict=True)
+        )
+    return "".join(letter for letter, is_left in zip(of, are_left, strict=True) if is_left)
 
 
 def _flattened(node: torch.fx.Node, of: str, letters: Any) -> str:
     args = (*node.args, 0, -1)[1:3] if len(node.args) == 1 else (*node.args[1:], -1)[:2]
     if args[0] != 1 or args[1] not in (-1, len(of) - 1):
         raise _DependentError
-    return "NF" if len(of) > 2 else of
+    return _vector(of)
+
+
+def _vector(of: str) -> str:
+    """Return the axes of a tensor that is flattened behind the batch."""
+    return of[:2] if len(of) == 2 or not of[2:].strip("1") else "NF"
 
 
 def _viewed(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Letters]) -> str:
+    """Return the axes of a view as vectors, or of vectors with axes of extent 1."""
     to: Any = node.args[1]
-    if len(to) != 2 or not isinstance(to[0], torch.fx.Node) or letters[to[0]] is not None or type(to[1]) is not int:
+    is_batch = isinstance(to[0], torch.fx.Node) and letters[to[0]] is None
+    if not is_batch or not all(type(extent) is int for extent in to[1:]):
         raise _DependentError
-    return "NF" if len(of) > 2 else of
+    vector, long = _vector(of), [place for place, extent in enumerate(to) if place and extent != 1]
+    if len(to) == 2:
+        return vector
+    if vector != "NC" or len(long) != 1:
+        raise _DependentError
+    return "N" + "".join("C" if place == long[0] else "1" for place in range(1, len(to)))
+
+
+def _with_one(node: torch.fx.Node, of: str, letters: Any) -> str:
+    dim: Any = node.args[1]
+    place = dim % (len(of) + 1)
+    if not place:
+        raise _DependentError
+    return of[:place] + "1" + of[place:]
+
+
+def _without_ones(node: torch.fx.Node, of: str, letters: Any) -> str:
+    dims: Any = node.args[1] if len(node.args) > 1 else ()
+    places = {dim % len(of) for dim in ([dims] if isinstance(dims, int) else dims)}
+    if not places or any(of[place] != "1" for place in places):
+        raise _DependentError
+    return "".join(letter for place, letter in enumerate(of) if place not in places)
 
 
 def _concatenated(node: torch.fx.Node, of: str, letters: dict[torch.fx.Node, _Letters]) -> str:
@@ -367,8 +432,12 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(_OF_IMAGES, _image),
     **dict.fromkeys(_RESIZES, _resize),
     **dict.fromkeys(_REDUCTIONS, _reduced),
+    **dict.fromkeys(_SOFTMAX, _softmax),
     **dict.fromkeys(("permute", "transpose"), _permuted),
     **dict.fromkeys(("view", "reshape"), _viewed),
+    **dict.fromkeys(_CONSTANTS, _constant),
+    "unsqueeze": _with_one,
+    "squeeze": _without_ones,
     **dict.fromkeys(("slice", "split", "split_with_sizes", "chunk"), _part),
     "batch_norm": _channels_second,
     "linear": _linear,
