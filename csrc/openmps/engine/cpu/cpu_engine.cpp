@@ -2,6 +2,7 @@
 #include "engine/cpu/cpu_engine.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "engine/cpu/convolution/binary_conv.hpp"
 #include "engine/cpu/convolution/conv_gradient.hpp"
@@ -31,9 +32,20 @@
 #include "engine/cpu/softmax/softmax.hpp"
 #include "engine/problem/problem.hpp"
 #include "engine/shared/machine.hpp"
+#include "engine/shared/subnormals.hpp"
 
 namespace openmps {
 namespace {
+
+/// Whether a problem's results are sums of products: a term that is subnormal, or has such a factor, hardly changes
+/// them.
+template <class Each>
+constexpr bool kSumsProducts =
+    std::is_same_v<Each, ConvProblem> || std::is_same_v<Each, ConvGradientProblem> ||
+    std::is_same_v<Each, TransposeProblem> || std::is_same_v<Each, TransposeGradientProblem> ||
+    std::is_same_v<Each, ConvPoolProblem> || std::is_same_v<Each, ProductProblem>;
+
+struct Nothing {};
 
 class CpuEngine final : public Engine {
  public:
@@ -52,7 +64,11 @@ class CpuEngine final : public Engine {
   bool try_run(const Problem& problem) override {
     std::visit(
         [](const auto& each) {
-          if constexpr (Described<std::decay_t<decltype(each)>>) cpu::run(each);
+          using Each = std::decay_t<decltype(each)>;
+          if constexpr (Described<Each>) {
+            [[maybe_unused]] const std::conditional_t<kSumsProducts<Each>, ZeroSubnormals, Nothing> zero{};
+            cpu::run(each);
+          }
         },
         problem);
     return true;
@@ -77,6 +93,7 @@ class CpuEngine final : public Engine {
     return std::max(cpu::chain_length(problem, ends), cpu::gated_length(problem, ends));
   }
   bool try_run_group(std::span<const Problem* const> problems) override {
+    const ZeroSubnormals zero;
     return cpu::try_chain(problems) || cpu::try_gated(problems);
   }
 };

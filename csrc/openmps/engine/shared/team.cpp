@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "common/available_threads.hpp"
+#include "engine/shared/subnormals.hpp"
 
 namespace openmps {
 namespace {
@@ -76,13 +77,14 @@ struct Team {
 
   void (*body)(void*) = nullptr;
   void* context = nullptr;
+  FloatControl floats{};                              ///< of the thread that began the team, for all parts
   alignas(64) std::atomic<std::uint64_t> claims{0};   ///< number of the team, its size, the next unclaimed part
   alignas(64) std::atomic<int> unfinished{0};         ///< parts
   alignas(64) std::atomic<int> arrived{0}, round{0};  ///< at the barrier
   bool is_taken = false;                              ///< guarded by the pool's mutex
 
   void open(int size, void (*new_body)(void*), void* new_context) noexcept {
-    body = new_body, context = new_context;
+    body = new_body, context = new_context, floats = float_control();
     unfinished.store(size, std::memory_order_relaxed);
     const auto number = (claims.load(std::memory_order_relaxed) >> 32) + 1;
     claims.store(number << 32 | static_cast<std::uint64_t>(size) << 16 | 1, std::memory_order_seq_cst);
@@ -117,8 +119,9 @@ bool Team::run_part() noexcept {
     const int size = size_of(seen), next = next_of(seen);
     if (next >= size) return false;
     if (!claims.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
-    // The team cannot end before this part, so body and context are those of the claim.
+    // The team cannot end before this part, so body, context and floats are those of the claim.
     place = {next, size, this};
+    set_float_control(floats);
     body(context);
     place = {};
     finish_part();
