@@ -114,10 +114,12 @@ def test_an_extent_of_1_that_may_change_is_fixed():
 
 def test_division_by_numbers_whose_reciprocal_is_none():
     x = np.float32([[1, -2, 0, np.inf]])
-    for divisor in (0.0, 1e-45, 3.3e38, np.inf):
-        graph, _ = build(lambda b, t, d=divisor: arithmetic.divide(b, t, d), x, axes="NC")
+    subnormal = np.float32(2.0**-140)
+    for divisor in (0.0, 1e-45, subnormal, [1e-45, -subnormal, subnormal, 2], 3.3e38, np.inf):
+        graph, _ = build(lambda b, t, d=divisor: arithmetic.divide(b, t, np.float32(d)), x, axes="NC")
         with np.errstate(all="ignore"):
             np.testing.assert_array_equal(run(graph, x), x / np.float32(divisor))
+            np.testing.assert_array_equal(run(graph, x * subnormal), x * subnormal / np.float32(divisor))
 
 
 def test_types_of_constants():

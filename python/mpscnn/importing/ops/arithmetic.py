@@ -262,6 +262,10 @@ def divide(builder: Builder, a: Operand, b: Operand) -> Tensor:
         return _binary(builder, "Divide", a, b)
     if isinstance(a, Tensor):
         divisor = as_float32(b)  # type: ignore[arg-type]
+        is_subnormal = (divisor != 0) & (np.abs(divisor) < np.finfo(np.float32).tiny)
+        if is_subnormal.any():  # constants are biases of convolutions, which take subnormal numbers as zeros
+            scale = np.where(is_subnormal, np.float32(2.0**64), ONE)  # if a * scale is infinite, so is the quotient
+            return divide(builder, multiply(builder, a, scale), divisor * scale)
         with np.errstate(all="ignore"):
             factor = np.asarray(1 / divisor.astype(np.float64))
             exact = np.isfinite(factor.astype(np.float32)) & (np.abs(factor) >= np.finfo(np.float32).tiny)
