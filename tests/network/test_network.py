@@ -116,6 +116,18 @@ def test_large_batches_are_computed_in_chunks() -> None:
     np.testing.assert_allclose(net(x)[..., 0], x.sum(3), atol=1e-4)
 
 
+@pytest.mark.skipif(ENGINE == "cuda-host", reason="chunks on a GPU have 2 GB, whatever the weights")
+def test_chunks_grow_with_the_weights() -> None:
+    """Each chunk reads the weights again, so it may take as many bytes as these: at least 32 MB, at most 128 MB."""
+    for outputs, images in ((64, 7), (256, 15), (640, 30)):  # 16 MB, 64 MB, 160 MB of weights
+        graph = mpscnn.Graph()
+        wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((16, 3, 1, 1), np.float32))
+        narrow = graph.add("ReduceFeatureChannelsMax", wide)
+        weight = np.zeros((outputs, 1, 256, 256), np.float32)
+        graph.output(graph.add("Convolution", narrow, weight=weight), "y")
+        assert mpscnn.Network(graph)._core.chunk_images([(1, 256, 256, 3)]) == images
+
+
 @limits_slices
 def test_more_images_than_one_encode_takes() -> None:
     graph = mpscnn.Graph()

@@ -160,6 +160,14 @@ std::shared_ptr<Source> Kernel::data_source() const {
   return impl_->made.source ? impl_->made.source->source() : nullptr;
 }
 
+std::int64_t Kernel::weight_count() const {
+  const auto &descriptor = impl_->made.descriptor;
+  if (!descriptor) return 0;
+  std::int64_t count = 1;
+  for (const auto extent : weights_shape(*descriptor)) count *= extent;
+  return count;
+}
+
 std::shared_ptr<PaddingPolicy> Kernel::padding_policy() const {
   const auto &policy = impl_->made.padding.policy;
   return policy ? policy->policy() : nullptr;

@@ -97,9 +97,17 @@ NetworkPlan::NetworkPlan(const std::shared_ptr<Device>& device, const NetworkPar
   for (const auto& image : images) most_images = std::min(most_images, Image::most_images(image.shape.c));
   for (const auto& node : parts_.nodes)
     if (node.kernel && (!node.kernel->works_image_by_image() || node.kernel->results_per_image() != 1)) most_images = 0;
-  const auto memory = static_cast<std::int64_t>(device->recommended_max_working_set_bytes());
-  const auto bytes = device->memory_space().is_host() ? kChunkBytes : std::min(kDeviceChunkBytes, memory / 8);
-  chunk_images = std::min(most_images, std::max<std::int64_t>(1, bytes / std::max<std::int64_t>(1, working_bytes())));
+  chunk_images =
+      std::min(most_images, std::max<std::int64_t>(1, chunk_bytes() / std::max<std::int64_t>(1, working_bytes())));
+}
+
+std::int64_t NetworkPlan::chunk_bytes() const {
+  const auto memory = static_cast<std::int64_t>(device_->recommended_max_working_set_bytes());
+  if (!device_->memory_space().is_host()) return std::min(kDeviceChunkBytes, memory / 8);
+  std::int64_t weights = 0;
+  for (const Step& step : steps)
+    if (step.kernel) weights += step.kernel->weight_count();
+  return std::clamp(weights * static_cast<std::int64_t>(sizeof(float)), kChunkBytes, kMaxChunkBytes);
 }
 
 std::uint64_t NetworkPlan::changes() const {
