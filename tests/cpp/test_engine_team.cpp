@@ -21,6 +21,7 @@
 #include "common/available_threads.hpp"
 #include "engine/shared/parallel.hpp"
 #include "engine/shared/team.hpp"
+#include "engine/shared/yield_history.hpp"
 #include "engine_test.hpp"
 
 extern "C" {
@@ -377,6 +378,27 @@ void without_threads(const char* what, const Action& action) {
   });
 }
 
+void test_yields() {
+  using std::chrono::microseconds;
+  YieldHistory yields;
+  YieldHistory::Clock::time_point at(std::chrono::hours(1));
+  /// Add `times` yields of so many microseconds; return whether they are paused then.
+  const auto add = [&](int times, int duration) {
+    for (int i = 0; i < times; ++i) {
+      yields.add(at, at + microseconds(duration));
+      at += microseconds(duration);
+    }
+    return yields.are_paused(at);
+  };
+  report(!yields.are_paused(at) && !add(100, 900), "short yields are not paused");
+  report(!add(31, 4000) && !add(4, 2) && !add(31, 4000), "a series that four short yields end");
+  report(!add(3, 2) && add(1, 4000), "three short yields do not");
+  at += microseconds(3'999'999);
+  report(yields.are_paused(at), "the pause takes four seconds");
+  at += microseconds(1);
+  report(!yields.are_paused(at) && !add(31, 4000) && add(1, 4000), "another series after the pause");
+}
+
 void test_quota() {
   const auto folder = std::filesystem::temp_directory_path() / ("mpscnn_quota_" + std::to_string(getpid()));
   const auto write = [&](const std::string& path, const std::string& text) {
@@ -425,7 +447,7 @@ int main(int argc, char** argv) {
       argc, argv,
       {test_parts, test_thread_that_comes_late, test_threads_are_at_work_together, test_barrier, test_inside,
        test_several_at_once, test_shares_side_by_side,
-       test_shares_fit, test_share_of_more_than_all, test_pause, test_wakes, test_limit, test_number_set, test_openmp_names, test_quota,
+       test_shares_fit, test_share_of_more_than_all, test_pause, test_wakes, test_limit, test_number_set, test_openmp_names, test_yields, test_quota,
 #if !defined(__SANITIZE_THREAD__)  // it ends forked processes that start threads
        test_fork, test_no_thread_can_be_started
 #endif

@@ -23,17 +23,21 @@
 
 #include "common/available_threads.hpp"
 #include "engine/shared/subnormals.hpp"
+#include "engine/shared/yield_history.hpp"
 
 namespace openmps {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = YieldHistory::Clock;
 
 // A sleeping thread takes 50 us to wake on a virtual machine. Teams of one command buffer follow each other at once,
 // command buffers of a stream within this time.
 constexpr auto kIdleSpin = std::chrono::microseconds(300);
 // Then sleep: the awaited thread may itself wait for a processor.
 constexpr auto kJoinSpin = std::chrono::microseconds(100);
+// Instead, beside busy programs: a thread that sleeps loses its processor to them for a time slice (4 ms on Linux at
+// 250 Hz), and so does the awaited one before.
+constexpr auto kBusyJoinSpin = std::chrono::milliseconds(10);
 // Time after a failure to start a thread before the next attempt.
 constexpr Clock::duration kRetryInterval = std::chrono::seconds(1);
 
@@ -56,18 +60,26 @@ bool spins() {
   return value;
 }
 
-/// Return true as soon as the condition holds, false after the time is up.
+thread_local YieldHistory yields;
+
+/// Return true as soon as the condition holds, false after the time is up: `busy_time` beside busy programs.
 template <class Condition>
-bool spin_until(std::chrono::microseconds time, Condition condition) {
+bool spin_until(Clock::duration time, Clock::duration busy_time, Condition condition) {
   if (!spins()) return condition();
-  const auto end = Clock::now() + time;
+  auto at = Clock::now();
+  const auto begin = at;
   do {
     for (int i = 0; i < 64; ++i) {
       if (condition()) return true;
       relax();
     }
-    std::this_thread::yield();  // e.g. to a thread that encodes: threads may outnumber processors
-  } while (Clock::now() < end);
+    if (const auto before = at; !yields.are_paused(at)) {
+      std::this_thread::yield();  // e.g. to a thread that encodes: threads may outnumber processors
+      yields.add(before, at = Clock::now());
+    } else {
+      at = Clock::now();
+    }
+  } while (at - begin < (yields.are_paused(at) ? busy_time : time));
   return false;
 }
 
@@ -229,7 +241,7 @@ class Pool {
     team.finish_part();
     while (team.run_part()) {
     }
-    if (!spin_until(kJoinSpin, [&] { return team.unfinished.load(std::memory_order_acquire) == 0; })) {
+    if (!join([&] { return team.unfinished.load(std::memory_order_acquire) == 0; })) {
       for (int left = team.unfinished.load(std::memory_order_acquire); left != 0;
            left = team.unfinished.load(std::memory_order_acquire))
         team.unfinished.wait(left, std::memory_order_acquire);
@@ -238,7 +250,7 @@ class Pool {
     if (share.is_for_one_team) give_back(std::exchange(share, Share()));
   }
 
-  static void barrier(Team& team, int size) noexcept {
+  void barrier(Team& team, int size) noexcept {
     const int round = team.round.load(std::memory_order_acquire);
     if (team.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
       team.arrived.store(0, std::memory_order_relaxed);
@@ -246,7 +258,7 @@ class Pool {
       team.round.notify_all();
       return;
     }
-    if (spin_until(kJoinSpin, [&] { return team.round.load(std::memory_order_acquire) != round; })) return;
+    if (join([&] { return team.round.load(std::memory_order_acquire) != round; })) return;
     team.round.wait(round, std::memory_order_acquire);
   }
 
@@ -312,6 +324,12 @@ class Pool {
            processors_.load(std::memory_order_relaxed);
   }
 
+  /// Spin until the condition holds, which other threads of the team bring about; false: sleep.
+  template <class Condition>
+  bool join(Condition condition) const noexcept {
+    return spin_until(kJoinSpin, is_crowded() ? Clock::duration(kJoinSpin) : kBusyJoinSpin, condition);
+  }
+
   [[noreturn]] void work() {
     sigset_t all;
     sigfillset(&all);
@@ -322,7 +340,7 @@ class Pool {
       while (run_part()) {
       }
       const auto is_called = [&] { return calls_.load(std::memory_order_acquire) != seen; };
-      if (is_crowded() ? is_called() : spin_until(kIdleSpin, is_called)) continue;
+      if (is_crowded() ? is_called() : spin_until(kIdleSpin, kIdleSpin, is_called)) continue;
       const int wakes = wakes_.load(std::memory_order_seq_cst);
       awake_.fetch_sub(1, std::memory_order_seq_cst);
       if (!has_part()) wakes_.wait(wakes, std::memory_order_seq_cst);
@@ -427,7 +445,7 @@ void run_team(int threads, void (*body)(void*), void* context) {
 }
 
 void team_barrier() noexcept {
-  if (team_size() > 1) Pool::barrier(*place.team, place.size);
+  if (team_size() > 1) Pool::instance().barrier(*place.team, place.size);
 }
 
 }  // namespace openmps
