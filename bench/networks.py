@@ -157,8 +157,10 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
     present = {one["name"] for row in rows for one in row["measured"]}
     exact = [name for name in COLUMNS if name in present]
     reduced = [name for name in REDUCED_COLUMNS if name in present]
-    header = ["network", *(COLUMNS[name] for name in exact), "best peer / mpscnn"]
-    header += [*(REDUCED_COLUMNS[name] for name in reduced), "best peer / mpscnn"] if len(reduced) > 1 else []
+    header = ["network"]
+    for names, columns in ((exact, COLUMNS), (reduced, REDUCED_COLUMNS)):
+        if len(names) > 1:
+            header += [*(columns[name] for name in names), "best peer / mpscnn"]
     lines = [header]
     for row in rows:
         measured = {one["name"]: one for one in row["measured"]}
@@ -181,12 +183,13 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         header, *lines = table([row for row in rows if row["batch"] == batch])
         text += [f"Batch {batch}:", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
         text += [f"| {' | '.join(line)} |" for line in lines]
-        for number, (place, products) in enumerate(
-            zip([at for at, name in enumerate(header) if "/" in name], ("float32", "bfloat16"), strict=False)
-        ):
+        has_means = False
+        for place in [at for at, name in enumerate(header) if "/" in name]:
+            products = "bfloat16" if REDUCED_COLUMNS["mpscnn, reduced"] in header[:place] else "float32"
             found = [float(line[place]) for line in lines if line[place] != "--"]
             if found:
-                text += [""] if not number else []
+                text += [] if has_means else [""]
+                has_means = True
                 text.append(f"{products}: geometric mean {statistics.geometric_mean(found):.2f}, min {min(found):.2f}.")
         text.append("")
     return "\n".join(text)

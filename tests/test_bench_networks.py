@@ -145,6 +145,15 @@ def test_cells_and_means(networks: Any) -> None:
     assert "bfloat16: geometric mean 3.54, min 2.50." in written
 
 
+def test_table_of_bfloat16_alone(networks: Any) -> None:
+    """Peers that all compute in bfloat16 are not compared with float32."""
+    times = {"mpscnn": 4.0, "mpscnn, reduced": 2.0, "openvino, reduced": 5.0}
+    measured = [{"name": name, "seconds": ms / 1e3, "ratio": ms / 4} for name, ms in times.items()]
+    written = networks.markdown([{"case": "tiny", "batch": 1, "measured": measured}])
+    assert "| network | mpscnn, bfloat16 | OpenVINO | best peer / mpscnn |\n" in written
+    assert "| Tiny | 2.00 | 5.00 | 2.50 |\n\nbfloat16: geometric mean 2.50, min 2.50." in written
+
+
 def test_who_is_not_installed_is_named(
     networks: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
