@@ -33,7 +33,8 @@ def _kernels(channels: int) -> dict[str, Any]:
 def test_operands_and_results(name: str, shape: tuple[int, ...]) -> None:
     kernel = _kernels(shape[-1])[name]
     np.testing.assert_array_equal(kernel(np.full(shape, SUBNORMAL)), 0)
-    np.testing.assert_allclose(kernel(np.full(shape, np.float32(1e-37))), 1e-7, rtol=1e-5)
+    # A sum of 1152 equal terms may differ by 1152 * 2**-24.
+    np.testing.assert_allclose(kernel(np.full(shape, np.float32(1e-37))), 1e-7, rtol=7e-5)
     # The threads that took them as zeros do not in the next kernel.
     np.testing.assert_allclose(mpscnn.NeuronLinear(1e30, 0.0)(np.full(shape, SUBNORMAL)), 1e-10, rtol=1e-4)
 
