@@ -369,6 +369,8 @@ REFUSED = {
     "constant": (lambda x: (x, torch.ones(3)), "a constant"),
     "three_axes": (lambda x: F.conv3d(x, torch.ones(2, 2, 1, 1, 1)), "without a batch"),
     "wide_and_deep": (lambda x: F.conv3d(x.repeat(1, 1024, 1, 1).view(-1, 2, 2048, 6, 8), W3), "all other depths"),
+    "many_classes": (lambda x: F.linear(x.mean((2, 3)), torch.ones(21_841, 4)), "21841 channels, an image at most"),
+    "many_filters": (lambda x: F.conv2d(x, torch.ones(8193, 4, 1, 1)), "8193 channels, an image at most 8192"),
     "pooling_indices": (lambda x: F.max_pool2d(x, 2, return_indices=True)[1].float(), "indices of a pooling"),
     "computed_weights": (lambda x: F.conv2d(x, x.mean((0, 2, 3)).reshape(1, 4, 1, 1)), "batch"),
 }

@@ -273,8 +273,16 @@ class Builder:
         channels: int | None = None,
         **arguments: Any,
     ) -> Tensor:
-        """Add a kernel or a Metal function. The result has the first source's axes, and its extents unless given."""
+        """Add a kernel or a Metal function. The result has the first source's axes, and its extents unless given.
+
+        Raise UnmappedError if no image has the result's channels.
+        """
         first = sources[0]
+        if channels is not None and channels > CHANNEL_LIMIT:
+            raise UnmappedError(
+                f"its result has {channels} channels, an image at most {CHANNEL_LIMIT}; load a model without this"
+                " layer, or with several layers that have parts of its outputs"
+            )
         default = kernel.lower() if isinstance(kernel, str) else kernel.name
         value = self.graph.add(
             kernel,
