@@ -294,6 +294,15 @@ CASES: dict[str, Callable[..., Any]] = {
     "attention_masked": masked,
     "attention_of_masked_windows": masked_windows,
     "attention_with_bias": lambda x: F.scaled_dot_product_attention(x, x * 2, x - 1, constant(4, 6, 6).to(x)),
+    "attention_with_constant_queries": lambda x: F.scaled_dot_product_attention(
+        constant(1, 4, 3, 8).to(x).expand(len(x), -1, -1, -1), x * 2, x - 1
+    ),
+    "attention_to_constants": lambda x: F.scaled_dot_product_attention(
+        x, constant(1, 4, 5, 8).to(x).expand(len(x), -1, -1, -1), constant(4, 5, 8).to(x)
+    ),
+    "attention_of_grouped_constant_heads": lambda x: F.scaled_dot_product_attention(
+        x, constant(1, 2, 5, 8).to(x), x.repeat(1, 1, 1, 1)[:, :, :5], enable_gqa=True
+    ),
     "batch_second": lambda x: (x.flatten(2).permute(2, 0, 1) @ constant(4, 3).to(x)).permute(1, 2, 0),
     "merged_behind_an_axis": merged_behind_an_axis,
     "anchors": anchors,

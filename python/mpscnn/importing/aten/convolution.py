@@ -198,7 +198,9 @@ def _as_often(b: Builder, x: Tensor, heads: int) -> Tensor:
 def _attention(b: Builder, a: Arguments) -> Tensor:
     if a.number("dropout_p") > 0:
         raise UnmappedError("dropout in training: call module.eval() before the export")
-    query, key, value = (a.tensor(name) for name in ("query", "key", "value"))
+    operands = [a.operand(name) for name in ("query", "key", "value")]
+    like = next(x for x in operands if isinstance(x, Tensor))
+    query, key, value = (x if isinstance(x, Tensor) else general.matrices(b, x, like) for x in operands)
     if a["enable_gqa"]:
         key, value = (_as_often(b, x, query.shape[-3]) for x in (key, value))
     mask: Any = None
