@@ -35,8 +35,8 @@ using Clock = YieldHistory::Clock;
 constexpr auto kIdleSpin = std::chrono::microseconds(300);
 // Then sleep: the awaited thread may itself wait for a processor.
 constexpr auto kJoinSpin = std::chrono::microseconds(100);
-// Instead, beside busy programs: a thread that sleeps loses its processor to them for a time slice (4 ms on Linux at
-// 250 Hz), and so does the awaited one before.
+// Beside busy programs, wait longer: the awaited thread may have lost its processor for a time slice (4 ms on Linux at
+// 250 Hz), and a thread that sleeps loses its own for another one.
 constexpr auto kBusyJoinSpin = std::chrono::milliseconds(10);
 // Time after a failure to start a thread before the next attempt.
 constexpr Clock::duration kRetryInterval = std::chrono::seconds(1);
