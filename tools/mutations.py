@@ -126,6 +126,8 @@ COMPONENTS = {
         "python/mpscnn/importing/torch_positions.py",
         "python/mpscnn/importing/torch_questions.py",
         "python/mpscnn/importing/torch_replay.py",
+        "python/mpscnn/importing/torch_results.py",
+        "python/mpscnn/importing/torch_tracing.py",
     ),
     "MetalFunction": (
         "csrc/openmps/engine/cpu/function/fibers.cpp",

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _checks, _other_sizes
+from . import _checks, _garbage, _other_sizes
 from .errors import InvalidModelError, MissingPackageError, UnsupportedOperatorError
 from .graph import Graph
 
@@ -22,6 +22,7 @@ Shapes = Mapping[str, Sequence[int]] | Sequence[int] | None
 _WEIGHTS = (".safetensors", ".npz", ".pt", ".pth", ".bin")
 
 
+@_garbage.few_collections()
 def load(
     model: Any,
     *,
@@ -138,6 +139,7 @@ def load(
     return network
 
 
+@_garbage.few_collections()
 def read(
     model: Any,
     *,

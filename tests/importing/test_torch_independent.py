@@ -16,7 +16,7 @@ from torch import nn
 from torch_support import Function, randomize
 
 import mpscnn
-from mpscnn.importing import torch_independent, torch_module
+from mpscnn.importing import torch_export, torch_independent, torch_module
 
 
 class Block(nn.Module):
@@ -203,6 +203,32 @@ def test_fixed_by_a_layer(traces: Traces) -> None:
     net = _agree(randomize(nn.Sequential(nn.Conv2d(4, 2, 3), nn.Flatten(), nn.Linear(72, 3))), (3, 4, 8, 8))
     assert traces == ["numbers"]
     assert "linear" in net.inputs["input"].fixed_by
+
+
+FIXED: dict[str, tuple[Any, str]] = {
+    "linear": (lambda x, w: F.linear(x.flatten(1), w), "aten.linear"),
+    "linear_of_a_view": (lambda x, w: F.linear(F.relu(x).view(x.size(0), -1), w), "aten.linear"),
+    "flat": (lambda x, w: F.relu(x).flatten(1), "aten.flatten"),
+    "flat_and_linear": (lambda x, w: torch.cat([x.flatten(1) * 2, F.linear(x.flatten(1), w)], 1), "aten.linear"),
+    "pooled": (lambda x, w: F.linear(F.max_pool2d(x, 3, 1, 1).flatten(1), w).relu(), "aten.linear"),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_fixed_graphs_are_read_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph for all sizes that a layer fixes is that for one size, which is only read if it may differ."""
+    found: list[mpscnn.Graph] = []
+    read = torch_export.read
+    monkeypatch.setattr(torch_export, "read", lambda *given, **named: found.append(read(*given, **named)) or found[-1])
+    function, reason = FIXED[name]
+    module = Function(function, w=torch.rand(3, 256))
+    net = _agree(module, (3, 4, 8, 8))
+    assert reason in net.inputs["tensors_0"].fixed_by
+    (graph,) = found
+    static = torch_export.read(torch.export.export(module, (torch.rand(3, 4, 8, 8),)), name_dependence=True)
+    assert [(node.kernel, node.sources) for node in graph.nodes] == [
+        (node.kernel, node.sources) for node in static.nodes
+    ]
 
 
 def test_fixed_by_a_flat_output(traces: Traces) -> None:

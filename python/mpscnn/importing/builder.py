@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _LEAVES_ONE = {"ReduceRow": "W", "ReduceColumn": "H", "FullyConnected": "HW"}
 _EXTENTS = {"H": "height", "W": "width"}
 _SIZED = ("Slice", "ResizeBilinear", "CropAndResizeBilinear")
-
+# Kernels in graphs for all heights and widths, in the place of which those for one size may have others.
+FREE_KERNELS = ("MetalFunction", ADAPTIVE_POOL, INTERPOLATE)
 
 # Kernels whose results are no higher or wider than the largest of their sources.
 _KEEPS = (

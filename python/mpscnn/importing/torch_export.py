@@ -165,7 +165,7 @@ def _read(
             break
         try:
             graphs.append(reader.graph())
-            if name_dependence:
+            if name_dependence or is_free:
                 reader.name_dependence()
             if functions(graphs[-1]) == 0:
                 break
@@ -539,10 +539,13 @@ class _Reader:
         return self.builder.graph
 
     def name_dependence(self) -> None:
-        """Say in the graph which node would fix dynamic heights and widths, if it is known, in place of the trace."""
+        """Say in the graph which node fixes heights and widths in any trace, if it is known.
+
+        It says that the trace does, or the first of several nodes, of which the others may have no free form.
+        """
         inputs = self.builder.graph.inputs
         for name, spec in inputs.items():
-            if self.builder.would_fix and spec.fixed_by == FIXED_BY_TRACE:
+            if self.builder.would_fix and spec.fixed_by and (self.is_free or spec.fixed_by == FIXED_BY_TRACE):
                 inputs[name] = replace(spec, fixed_by=self.builder.would_fix)
 
     def _needed(self) -> set[torch.fx.Node]:
@@ -590,7 +593,7 @@ class _Reader:
             args = [self._argument(argument) for argument in node.args]
             kwargs = {key: self._argument(argument) for key, argument in node.kwargs.items()}
             flat = list(_flattened([*args, *kwargs.values()]))
-            if _FAILED in flat:
+            if any(value is _FAILED for value in flat):
                 if not known and not self._is_check(node):
                     raise UnmappedError(ADVICE.get(operator_name(node), _UNKNOWN))
                 return _FAILED

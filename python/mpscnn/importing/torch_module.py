@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from .. import _sizes
+from .. import _garbage, _sizes
 from ..errors import InvalidModelError, UnsupportedOperatorError
 from ..graph import Graph
 from . import (
@@ -31,6 +30,7 @@ from . import (
     torch_tracing,
     torch_values,
 )
+from .builder import FREE_KERNELS
 from .torch_arguments import OF_BATCH
 
 # Limit of the trace that leaves heights and widths free: this many seconds or, if that is longer, this many times the
@@ -114,7 +114,7 @@ def read(
     clock = time_limit.thread_clock()
     entered, numbers = clock(), torch_numbers.Numbers(module)
     checked = torch_replay.Module(module, lambda one: _untouched(one, numbers))
-    modes = (_as_called(), _with_few_collections(), torch_export.quiet(), _without_stack_traces())
+    modes = (_as_called(), _garbage.few_collections(), torch_export.quiet(), _without_stack_traces())
     with contextlib.ExitStack() as stack:
         for mode in (_in_eval_mode(module), *modes, _without_recurrence(module, name)):
             stack.enter_context(mode)
@@ -242,8 +242,9 @@ def _independent(
         return None
     try:
         graph = torch_export.read(program, name=name, of_module=True, attempt=0, is_free=True)
-        if not any(spec.fixed_by for spec in graph.inputs.values()):
-            return graph, program
+        is_fixed = any(spec.fixed_by for spec in graph.inputs.values())
+        if not is_fixed or not any(node.kernel in FREE_KERNELS for node in graph.nodes):
+            return graph, program  # read for one size, it has the same nodes
         named = torch_export.read(program, name=name, of_module=True, name_dependence=True)
     except (UnsupportedOperatorError, InvalidModelError):
         return None
@@ -500,21 +501,6 @@ def _without_recurrence(module: torch.nn.Module, name: str) -> Iterator[None]:
 
 
 _RECURRENT = (torch.nn.LSTM, torch.nn.GRU)
-
-
-@contextlib.contextmanager
-def _with_few_collections() -> Iterator[None]:
-    """Let Python search for garbage rarely: of thousands of layers, that is a fifth of the time of a trace."""
-    before = gc.get_threshold()
-    if before[0]:  # 0: never
-        gc.set_threshold(*map(max, before, _THRESHOLDS))
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-_THRESHOLDS = (100_000, 50, 1000)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import torch_results
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and by keyword
 
 # Max difference of results with values, as a part of the max: sums may be in another order.
@@ -35,55 +37,25 @@ class _UnknownError(Exception):
 
 
 class _Metas:
-    """Results of operators on the device "meta", which PyTorch computes in Python: batch normalization in 0.5 ms.
-
-    An operator that makes new tensors makes the same ones for arguments of the same shapes, strides and types.
-    """
+    """Results of operators on the device "meta"."""
 
     def __init__(self) -> None:
-        self._is_new: dict[Any, bool] = {}  # whether an operator makes new tensors
-        self._made: dict[Any, list[Any] | None] = {}  # results for arguments; None: they are not known
+        self._results = torch_results.Results(lambda one: type(one) in _KINDS and one.is_meta)
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return the result of an operator, which is computed unless it is known for such arguments."""
-        if func not in self._is_new:
-            schema = func._schema
-            aliases = [one.alias_info for one in (*schema.arguments, *schema.returns)]
-            self._is_new[func] = not any(aliases) and func.namespace == "aten"
-        key = (func, _form(args), _form(tuple(kwargs.items()))) if self._is_new[func] else None
-        made = None if key is None else self._made.get(key)
-        if made is not None:
-            found = [torch.empty_strided(size, stride, dtype=dtype, device="meta") for size, stride, dtype in made[1]]
-            return found[0] if made[0] is None else made[0](found)
+        key = self._results.key(func, args, kwargs)
+        known = None if key is None else self._results.get(key)
+        if known is not None and known.memory is torch_results.Memory.NEW:
+            found = [
+                torch.empty_strided(size, stride, dtype=dtype, device=device)
+                for size, stride, _, dtype, device in known.tensors
+            ]
+            return found[0] if known.kind is None else known.kind(found)
         result = func(*args, **kwargs)
-        if key is not None and key not in self._made:
-            self._made[key] = self._described(result, (args, kwargs))
+        if key is not None:
+            self._results.note(key, result, args, kwargs)
         return result
-
-    @staticmethod
-    def _described(result: Any, given: Any) -> list[Any] | None:
-        """Return the kind of list of the results, and size, stride and type of each; None if these are not all."""
-        kind = None if isinstance(result, torch.Tensor) else type(result)
-        tensors = [result] if kind is None else result
-        if kind not in (None, tuple, list) or not all(type(one) is torch.Tensor and one.is_meta for one in tensors):
-            return None
-        sources = [one for one in pytree.tree_leaves(given) if isinstance(one, torch.Tensor)]
-        memory = [one.untyped_storage()._cdata for one in (*tensors, *sources)]
-        own = memory[: len(tensors)]
-        if any(one.storage_offset() for one in tensors) or any(memory.count(one) > 1 for one in own):
-            return None
-        return [kind, [(tuple(one.shape), one.stride(), one.dtype) for one in tensors]]
-
-
-def _form(value: Any) -> Any:
-    """Return what a result without values depends on: of tensors, all but their values; a key of a dictionary."""
-    if isinstance(value, torch.Tensor):
-        if type(value) not in _KINDS or not value.is_meta:
-            return object()  # equal to no other
-        return tuple(value.shape), value.stride(), value.storage_offset(), value.dtype
-    if isinstance(value, (list, tuple)):
-        return (type(value), *map(_form, value))
-    return type(value), value if isinstance(value, (int, float, bool, complex)) else str(value)
 
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
