@@ -118,13 +118,18 @@ def test_large_batches_are_computed_in_chunks() -> None:
 
 @pytest.mark.skipif(ENGINE == "cuda-host", reason="chunks on a GPU have 2 GB, whatever the weights")
 def test_chunks_grow_with_the_weights() -> None:
-    """Each chunk reads the weights again, so it may take as many bytes as these: at least 32 MB, at most 128 MB."""
-    for outputs, images in ((4, 7), (16, 15), (40, 31)):  # 16 MB, 64 MB, 160 MB of weights
+    """Each chunk reads the weights again, so it may take as many bytes as these: at least 32 MB, at most 128 MB.
+
+    256 MB with reduced precision, of float32: they are half of it in bfloat16.
+    """
+    for outputs, images, reduced in ((4, 7, 7), (16, 15, 15), (80, 31, 63)):  # 16 MB, 64 MB, 320 MB of weights
         graph = mpscnn.Graph()
         wide = graph.add("Convolution", graph.input("x", channels=3), weight=np.ones((16, 3, 1, 1), np.float32))
         weight = np.zeros((outputs, 16, 256, 256), np.float32)
         graph.output(graph.add("Convolution", wide, weight=weight), "y")
-        assert mpscnn.Network(graph)._core.chunk_images([(1, 256, 256, 3)]) == images
+        for is_reduced, expected in ((False, images), (True, reduced)):
+            net = mpscnn.Network(graph, allow_reduced_precision=is_reduced)
+            assert net._core.chunk_images([(1, 256, 256, 3)]) == expected
 
 
 @limits_slices

@@ -168,6 +168,10 @@ std::int64_t Kernel::weight_count() const {
   return count;
 }
 
+bool Kernel::allows_reduced_precision() const {
+  return impl_->made.kernel.get().options & MPSKernelOptionsAllowReducedPrecision;
+}
+
 std::shared_ptr<PaddingPolicy> Kernel::padding_policy() const {
   const auto &policy = impl_->made.padding.policy;
   return policy ? policy->policy() : nullptr;

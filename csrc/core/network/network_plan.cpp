@@ -105,9 +105,14 @@ std::int64_t NetworkPlan::chunk_bytes() const {
   const auto memory = static_cast<std::int64_t>(device_->recommended_max_working_set_bytes());
   if (!device_->memory_space().is_host()) return std::min(kDeviceChunkBytes, memory / 8);
   std::int64_t weights = 0;
-  for (const Step& step : steps)
-    if (step.kernel) weights += step.kernel->weight_count();
-  return std::clamp(weights * static_cast<std::int64_t>(sizeof(float)), kChunkBytes, kMaxChunkBytes);
+  bool is_reduced = false;
+  for (const Step& step : steps) {
+    if (!step.kernel) continue;
+    weights += step.kernel->weight_count();
+    is_reduced = is_reduced || step.kernel->allows_reduced_precision();
+  }
+  const auto most = is_reduced ? 2 * kMaxChunkBytes : kMaxChunkBytes;  // of which bfloat16 takes half
+  return std::clamp(weights * static_cast<std::int64_t>(sizeof(float)), kChunkBytes, most);
 }
 
 std::uint64_t NetworkPlan::changes() const {

@@ -115,6 +115,8 @@ class Kernel : public std::enable_shared_from_this<Kernel> {
   std::shared_ptr<Source> data_source() const;
   /// Number of a convolution's weights; 0 for other kernels.
   std::int64_t weight_count() const;
+  /// Return whether results may be kept in bfloat16 (MPSKernelOptionsAllowReducedPrecision).
+  bool allows_reduced_precision() const;
   /// The caller's policy; null for pixels and MPS's own policies. Needs no lock.
   std::shared_ptr<PaddingPolicy> padding_policy() const;
   /// For kernels with one source.
