@@ -27,7 +27,7 @@ SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 IMPLEMENTATIONS = {
     "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors pointwise few_outputs"
     " winograd primitive materialized apart depthwise_loop loop",
-    "convolve_transpose": "primitive stuffed loop",
+    "convolve_transpose": "subpixel primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow winograd primitive patches",
     "convolve_gradient, weights": "taps in_place winograd primitive depthwise patches",
     "convolve_gradient, data, bfloat16": "winograd primitive_of_bfloats",

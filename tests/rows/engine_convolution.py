@@ -746,6 +746,30 @@ def squares() -> Iterator[Row]:
         yield result
 
 
+# The same; by the CPU engine in parts of some rows, some images, or all.
+PARTED_SQUARES = [
+    (2, 37, 64, 16, 64, 2, "relu"),
+    (7, 9, 30, 33, 128, 2, "none"),
+    (1, 3, 520, 7, 512, 2, "sigmoid"),
+    (3, 5, 6, 12, 20, 3, "prelu"),
+    (1, 1, 1, 512, 40, 4, "none"),
+]
+
+
+def parted_squares() -> Iterator[Row]:
+    """Yield rows of each format whose windows neither overlap nor leave gaps, and some that are cropped."""
+    for index, (n, h, w, c, out, r, neuron) in enumerate(PARTED_SQUARES):
+        for format in ("float32", "float16"):
+            rng = np.random.default_rng(359000 + index)
+            src = image(rng, (n, h, w, c), formats=format)
+            weights = exact_weights(rng, out, (r, r), c, index % 3 != 2)
+            for start, size in (((1 - r, 1 - r), (h * r, w * r)), ((2 - r, 1 - r), (h * r - 1, w * r))):
+                window = Window((r, r), (r, r), (1, 1), start)
+                name = f"squares of {r} x {r} in parts, {c} -> {out} channels, {size[0]} rows, {format}"
+                formats = format if format == "float16" else ""
+                yield forward_row(rng, "Transpose", name, src, weights, window, size, neuron, formats=formats)
+
+
 def decoders() -> Iterator[Row]:
     """Yield rows; with weights of 0, each result is the activated bias."""
     for inputs, outputs, pixels, kernel, stride, padding in DECODERS:
@@ -1269,6 +1293,7 @@ def rows() -> Iterator[Row]:
         sums_of_tiles,
         transposes,
         squares,
+        parted_squares,
         decoders,
         large_points,
         first_layers,

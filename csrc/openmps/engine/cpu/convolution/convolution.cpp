@@ -37,6 +37,7 @@ constexpr Implementation<ConvCall> kConvolutions[] = {
 };
 const ImplementationNames kConvolutionsNames(kConvolutions);
 constexpr Implementation<TransposeCall> kTransposes[] = {
+    {"subpixel", transpose_subpixel},
     {"primitive", transpose_primitive},
     {"stuffed", transpose_stuffed},
     {"loop", transpose_loop},

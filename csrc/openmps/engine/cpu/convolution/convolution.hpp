@@ -89,6 +89,8 @@ const char* conv_loop(const ConvCall& call);
 /// The same for a TransposeProblem.
 struct TransposeCall : ConvCall {};
 
+/// Windows of the stride's extents: a convolution of one pixel with several pixels of results.
+const char* transpose_subpixel(const TransposeCall& call);
 const char* transpose_primitive(const TransposeCall& call);
 /// Return why bias and activation are not fused into the oneDNN deconvolution of this name; null: they are.
 const char* transpose_fusion_declines(std::string_view implementation);

@@ -342,32 +342,28 @@ void pad(const Tensor& src, std::int64_t start_h, std::int64_t start_w, Edge edg
 }
 
 void depth_to_space(const Tensor& src, const Tensor& dst, std::int64_t r) {
-  const auto pixel = static_cast<std::size_t>(dst.c) * size_of(dst.format);
+  const auto size = static_cast<std::int64_t>(size_of(dst.format)),
+             from_size = static_cast<std::int64_t>(size_of(src.format));
+  const auto put = [&](const std::byte* from, std::byte* to, std::int64_t count) {
+    if (src.format == dst.format) {
+      copy_run(to, from, static_cast<std::size_t>(count * size));
+    } else {
+      row_from_float(reinterpret_cast<const float*>(from), to, dst.format, count);
+    }
+  };
   parallel_ranges(dst.n * dst.h, threads_for(dst.size(), kGrain), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t n = i / dst.h, y = i % dst.h;
-      const float* from = src.floats(n, y / r) + r * (y % r) * dst.c;
+      const std::byte* from = src.at(n, y / r) + r * (y % r) * dst.c * from_size;
       // r adjacent pixels of dst are a run of r * c values of src.
       if (dst.w_stride == dst.c) {
         std::byte* to = dst.at(n, y);
         const std::int64_t run = r * dst.c, total = dst.w * dst.c;
-        for (std::int64_t at = 0; at < total; at += run, from += src.c) {
-          const std::int64_t count = std::min(run, total - at);
-          if (dst.format == Format::float32) {
-            copy_run(to + at * 4, reinterpret_cast<const std::byte*>(from), static_cast<std::size_t>(count) * 4);
-          } else {
-            row_from_float(from, to + at * static_cast<std::int64_t>(size_of(dst.format)), dst.format, count);
-          }
-        }
+        for (std::int64_t at = 0; at < total; at += run, from += src.c * from_size)
+          put(from, to + at * size, std::min(run, total - at));
       } else {
-        for (std::int64_t x = 0; x < dst.w; ++x) {
-          const float* values = from + x / r * src.c + x % r * dst.c;
-          if (dst.format == Format::float32) {
-            std::memcpy(dst.at(n, y, x), values, pixel);
-          } else {
-            row_from_float(values, dst.at(n, y, x), dst.format, dst.c);
-          }
-        }
+        for (std::int64_t x = 0; x < dst.w; ++x)
+          put(from + (x / r * src.c + x % r * dst.c) * from_size, dst.at(n, y, x), dst.c);
       }
     }
   });

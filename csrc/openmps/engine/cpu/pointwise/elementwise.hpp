@@ -27,7 +27,7 @@ void fill_pixels(const Tensor& dst, const Neuron& neuron, const float* bias);
 /// dst[n][y][x] = src[n][start_h + y][start_w + x], zero or clamped to the edge outside of src. dst is dense float.
 void pad(const Tensor& src, std::int64_t start_h, std::int64_t start_w, Edge edge, const Tensor& dst);
 
-/// dst[n][y][x][c] = src[n][y / r][x / r][(r * (y % r) + x % r) * dst.c + c]; src is dense float.
+/// dst[n][y][x][c] = src[n][y / r][x / r][(r * (y % r) + x % r) * dst.c + c]; src is float32 or has dst's format.
 void depth_to_space(const Tensor& src, const Tensor& dst, std::int64_t r);
 
 void run(const NeuronProblem& problem);
