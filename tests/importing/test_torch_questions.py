@@ -339,6 +339,45 @@ def test_what_a_module_computes_is_compared() -> None:
             assert compared.agrees(program, given) == (place == other or {place, other} == {0, 7}), (place, other)
 
 
+def test_numbers_of_tensors_of_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are known without computing anything, as the strides of YOLO's detectors, unless the module changes them."""
+
+    class Strided(nn.Module):
+        def __init__(self, function: Callable[..., Any], *strides: float) -> None:
+            super().__init__()
+            self.function, self.strides = function, torch.tensor([1.0, *strides, 5.0])[1:]  # a part of its memory
+
+        def forward(self, x: Any) -> Any:
+            return self.function(self.strides, x)
+
+    functions: list[tuple[Callable[..., Any], tuple[float, float]]] = [
+        (lambda strides, x: x * strides[1].item(), (8.0, 12.0)),
+        (lambda strides, x: x + strides[1:2].item(), (8.0, 12.0)),
+        (lambda strides, x: x - strides[::2][0].item() * x, (4.0, 16.0)),
+    ]
+    given = ((torch.empty(2, 3, 6, 6),), {})
+    near: list[bool] = []
+    monkeypatch.setattr(torch_replay.Module, "_is_near", lambda *_: near.append(False) or False)
+    for function, others in functions:
+        module = Strided(function, 8.0, 16.0)
+        program = torch.export.export(module, given[0])
+        for one, agrees in ((module, True), (Strided(function, *others), False)):
+            compared = torch_replay.Module(one, torch_module._in_eval_mode)
+            near.clear()
+            assert compared.agrees(program, given) == agrees
+            assert len(near) == (not agrees)
+    of_number = torch.export.export(Strided(lambda strides, x: x * 16.0, 8.0, 16.0), given[0])
+    assert torch_replay.Module(Strided(functions[0][0], 8.0, 16.0), torch_module._in_eval_mode).agrees(of_number, given)
+    for changed in (
+        lambda strides, x: x * strides.mul_(2)[1].item(),
+        lambda strides, x: x * (strides + 1)[1].item(),
+        lambda strides, x: x * strides.view(torch.int32)[1].item(),
+    ):
+        compared = torch_replay.Module(Strided(changed, 8.0, 16.0), torch_module._in_eval_mode)
+        with pytest.raises(RuntimeError, match="meta tensors"):
+            compared._of_module(given, True)
+
+
 def test_orders_of_extents() -> None:
     """The conditions of `is_contiguous` against all small extents."""
     for function in (

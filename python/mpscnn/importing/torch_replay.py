@@ -78,12 +78,26 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._known, self._metas = known, metas
         self._contents: dict[int, int] = {}  # by memory
+        self._values: dict[int, tuple[int, torch.Tensor]] = {}  # by memory: what it has, and a tensor with its values
         self._kept: list[torch.Tensor] = []  # their memory is not used again
 
     def note(self, tensor: torch.Tensor, content: Any) -> None:
         """Note what the memory of a tensor has."""
         self._contents[tensor.untyped_storage()._cdata] = hash(content)
         self._kept.append(tensor)
+
+    def note_values(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
+        """Note which values the memory of a tensor would have, until it is changed."""
+        key = tensor.untyped_storage()._cdata
+        self._values[key] = self._contents[key], values
+
+    def _number(self, tensor: torch.Tensor) -> Any:
+        """Return the value of a tensor without values; None if it is not known."""
+        key = tensor.untyped_storage()._cdata
+        content, values = self._values.get(key, (None, tensor))
+        if content is None or self._contents[key] != content or tensor.dtype != values.dtype:
+            return None
+        return values.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).item()
 
     def of(self, value: Any) -> Any:
         """Return the number of a tensor, or an argument that compares equal to one that is the same."""
@@ -114,6 +128,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten._local_scalar_dense.default and (number := self._number(args[0])) is not None:
+            return number
         given = (func, self.of(args), tuple((key, self.of(value)) for key, value in kwargs.items()))
         result = func(*args, **kwargs) if self._metas is None else self._metas.result(func, args, kwargs)
         is_copy = func._opname in ("lift_fresh", "lift_fresh_copy")
@@ -222,8 +238,11 @@ class Module:
         fakes = contextlib.nullcontext() if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
         recorder = _Recorder(self._known, self._metas if is_meta else None)
         if is_meta:
-            for tensor in self._copy()[1].values():
+            copies = self._copy()[1]
+            for value in self._tensors:
+                tensor = copies[id(value)]
                 recorder.note(tensor, self._known.get(tensor.__dict__["memory"]))
+                recorder.note_values(tensor, value.detach())
         with torch.no_grad(), fakes, recorder:
             yield recorder
 
