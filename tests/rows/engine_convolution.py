@@ -757,15 +757,19 @@ PARTED_SQUARES = [
 
 
 def parted_squares() -> Iterator[Row]:
-    """Yield rows of each format whose windows neither overlap nor leave gaps, and some that are cropped."""
+    """Yield rows whose windows neither overlap nor leave gaps, also with a part of the results."""
     for index, (n, h, w, c, out, r, neuron) in enumerate(PARTED_SQUARES):
         for format in ("float32", "float16"):
             rng = np.random.default_rng(359000 + index)
             src = image(rng, (n, h, w, c), formats=format)
             weights = exact_weights(rng, out, (r, r), c, index % 3 != 2)
-            for start, size in (((1 - r, 1 - r), (h * r, w * r)), ((2 - r, 1 - r), (h * r - 1, w * r))):
+            for start, size in (
+                ((1 - r, 1 - r), (h * r, w * r)),
+                ((2 - r, 1 - r), (h * r - 1, w * r)),  # cropped
+                ((2 - r, 1 - r), (h * r, w * r)),  # the last row sees nothing
+            ):
                 window = Window((r, r), (r, r), (1, 1), start)
-                name = f"squares of {r} x {r} in parts, {c} -> {out} channels, {size[0]} rows, {format}"
+                name = f"squares of {r} x {r} in parts, {c} -> {out} channels, {size[0]} rows from {start[0]}, {format}"
                 formats = format if format == "float16" else ""
                 yield forward_row(rng, "Transpose", name, src, weights, window, size, neuron, formats=formats)
 
