@@ -40,6 +40,20 @@ def test_nchw_there_and_back(shape: tuple[int, ...], dtype: str) -> None:
     np.testing.assert_array_equal(image.numpy("NCHW"), other)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("c", range(1, 20))
+def test_planes_of_any_extents(c: int, dtype: str) -> None:
+    """Vectors of pixels and of channels, and what is left of both, in each image and in parts of wider ones."""
+    for n, h, w in ((2, 1, 1), (1, 3, 3), (1, 2, 5), (2, 3, 7), (1, 2, 64), (1, 1, 67), (2, 2, 131)):
+        x = random((n, c, h, w), dtype, seed=w)
+        wide = np.full((n, c, h + 1, w + 3), 7, dtype)
+        wide[:, :, 1:, 2:-1] = x
+        for source in (x, wide[:, :, 1:, 2:-1]):
+            image = mpscnn.Image.from_array(source, "NCHW")
+            np.testing.assert_array_equal(image.numpy(), x.transpose(0, 2, 3, 1))
+            np.testing.assert_array_equal(image.numpy("NCHW"), x)
+
+
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_into_and_out_of_any_strides(layout: str, dtype: str) -> None:

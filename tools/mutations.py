@@ -59,6 +59,7 @@ COMPONENTS = {
         "csrc/openmps/engine/cpu/pooling/pool_columns.cpp",
         "csrc/openmps/engine/cpu/pooling/pool_columns.inc",
         "csrc/openmps/engine/cpu/reduction/pixel_sums.inc",
+        "csrc/openmps/engine/shared/pixels.cpp",
     ),
     "Quantization": (
         "csrc/openmps/engine/plan/quantization.cpp",

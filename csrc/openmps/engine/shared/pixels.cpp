@@ -91,6 +91,40 @@ inline void transpose_tile_16(std::byte* dst, std::size_t dst_step, const std::b
   }
 }
 
+/// Lanes w, x of a and y, z of b.
+template <int w, int x, int y, int z>
+inline __m128 lanes(__m128 a, __m128 b) {
+  return _mm_shuffle_ps(a, b, _MM_SHUFFLE(z, y, x, w));
+}
+inline __m128 load_lanes(const std::byte* from) { return _mm_loadu_ps(reinterpret_cast<const float*>(from)); }
+inline void store_lanes(std::byte* to, __m128 row) { _mm_storeu_ps(reinterpret_cast<float*>(to), row); }
+
+/// Move as many of `count` adjacent pixels of three elements of 4 bytes as fit into vectors; return how many.
+inline std::size_t join_planes_of_3(std::byte* dst, const std::byte* src, std::size_t plane, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4, dst += 48, src += 16) {
+    const __m128 a = load_lanes(src), b = load_lanes(src + plane), c = load_lanes(src + 2 * plane);
+    const __m128 first = _mm_unpacklo_ps(a, b), last = _mm_unpackhi_ps(a, b);  // a0 b0 a1 b1, a2 b2 a3 b3
+    const __m128 end = lanes<2, 3, 2, 3>(c, last);                             // c2 c3 a3 b3
+    store_lanes(dst, lanes<0, 1, 0, 2>(first, lanes<0, 0, 1, 1>(c, a)));       // a0 b0 c0 a1
+    store_lanes(dst + 16, lanes<0, 2, 0, 1>(lanes<1, 1, 1, 1>(b, c), last));   // b1 c1 a2 b2
+    store_lanes(dst + 32, lanes<0, 2, 3, 1>(end, end));                        // c2 a3 b3 c3
+  }
+  return i;
+}
+
+/// The reverse.
+inline std::size_t split_planes_of_3(std::byte* dst, std::size_t plane, const std::byte* src, std::size_t count) {
+  std::size_t i = 0;
+  for (; i + 4 <= count; i += 4, dst += 16, src += 48) {
+    const __m128 p = load_lanes(src), q = load_lanes(src + 16), r = load_lanes(src + 32);
+    store_lanes(dst, lanes<0, 3, 0, 2>(p, lanes<2, 2, 1, 1>(q, r)));
+    store_lanes(dst + plane, lanes<0, 2, 0, 2>(lanes<1, 1, 0, 0>(p, q), lanes<3, 3, 2, 2>(q, r)));
+    store_lanes(dst + 2 * plane, lanes<0, 2, 0, 3>(lanes<2, 2, 1, 1>(p, q), r));
+  }
+  return i;
+}
+
 #endif
 
 /// dst[i][j] = src[j][i] for i < rows, j < columns; the inner index steps by one element in dst and the outer index of
@@ -102,17 +136,17 @@ void transpose(std::byte* dst, std::size_t dst_step, const std::byte* src, std::
 #if defined(__SSE2__)
   if constexpr (sizeof(T) > 1) {
     constexpr std::size_t kTile = 16 / sizeof(T);
-    for (; i + kTile <= rows; i += kTile) {
-      std::size_t j = 0;
-      for (; j + kTile <= columns; j += kTile) {
-        std::byte* to = dst + i * dst_step + j * sizeof(T);
-        const std::byte* from = src + j * src_step + i * sizeof(T);
-        if constexpr (sizeof(T) == 4) transpose_tile_32(to, dst_step, from, src_step);
-        if constexpr (sizeof(T) == 2) transpose_tile_16(to, dst_step, from, src_step);
-      }
-      for (; j < columns; ++j) {
-        for (std::size_t k = i; k < i + kTile; ++k) {
-          store(dst + k * dst_step + j * sizeof(T), load<T>(src + j * src_step + k * sizeof(T)));
+    // The last tiles overlap the ones before, if rows or columns are not a multiple.
+    const auto next = [](std::size_t at, std::size_t end) {
+      return at + kTile < end ? std::min(at + kTile, end - kTile) : end;
+    };
+    if (columns >= kTile && rows >= kTile) {
+      for (; i < rows; i = next(i, rows)) {
+        for (std::size_t j = 0; j < columns; j = next(j, columns)) {
+          std::byte* to = dst + i * dst_step + j * sizeof(T);
+          const std::byte* from = src + j * src_step + i * sizeof(T);
+          if constexpr (sizeof(T) == 4) transpose_tile_32(to, dst_step, from, src_step);
+          if constexpr (sizeof(T) == 2) transpose_tile_16(to, dst_step, from, src_step);
         }
       }
     }
@@ -132,7 +166,16 @@ template <class T>
 void to_planes(const Planes& dst, const Pixels& src, std::size_t y0, std::size_t y1, std::size_t width,
                std::size_t channels) {
   for (std::size_t y = y0; y < y1; ++y) {
-    for (std::size_t x = 0; x < width; x += kBlock) {
+    std::size_t x = 0;
+    if (channels == 1 && dst.element == sizeof(T) && src.pixel == sizeof(T)) {
+      std::memcpy(dst.data + y * dst.row, src.data + y * src.row, width * sizeof(T));
+      continue;
+    }
+#if defined(__SSE2__)
+    if (sizeof(T) == 4 && channels == 3 && dst.element == 4 && src.pixel == 12)
+      x = split_planes_of_3(dst.data + y * dst.row, dst.plane, src.data + y * src.row, width);
+#endif
+    for (; x < width; x += kBlock) {
       const std::size_t columns = std::min(kBlock, width - x);
       const std::byte* from = src.data + y * src.row + x * src.pixel;
       std::byte* to = dst.data + y * dst.row + x * dst.element;
@@ -153,7 +196,16 @@ template <class T>
 void to_pixels(const Pixels& dst, const Planes& src, std::size_t y0, std::size_t y1, std::size_t width,
                std::size_t channels) {
   for (std::size_t y = y0; y < y1; ++y) {
-    for (std::size_t x = 0; x < width; x += kBlock) {
+    std::size_t x = 0;
+    if (channels == 1 && src.element == sizeof(T) && dst.pixel == sizeof(T)) {
+      std::memcpy(dst.data + y * dst.row, src.data + y * src.row, width * sizeof(T));
+      continue;
+    }
+#if defined(__SSE2__)
+    if (sizeof(T) == 4 && channels == 3 && src.element == 4 && dst.pixel == 12)
+      x = join_planes_of_3(dst.data + y * dst.row, src.data + y * src.row, src.plane, width);
+#endif
+    for (; x < width; x += kBlock) {
       const std::size_t columns = std::min(kBlock, width - x);
       const std::byte* from = src.data + y * src.row + x * src.element;
       std::byte* to = dst.data + y * dst.row + x * dst.pixel;
