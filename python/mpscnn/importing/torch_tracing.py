@@ -149,7 +149,7 @@ class _Calls:
 
 
 class _UntrackedError(Exception):
-    """An argument is a tensor that is no result of a node."""
+    """An argument is a tensor without a node."""
 
 
 def _with_nodes(value: Any, tracer: Any) -> Any:
