@@ -155,6 +155,13 @@ def test_calls_of_the_same_shapes(monkeypatch: pytest.MonkeyPatch, function: Any
     assert len(made) < nodes * 2 // 3 or with_gradients, (len(made), nodes)
 
 
+def test_calls_in_inference_mode() -> None:
+    module, x = Function(lambda x: [_changed(y) for y in (x, x + 1)]), torch.rand(2, 4, 6, 6)
+    with torch.inference_mode():
+        wanted = torch.export.export(module, (x,))
+        assert list(_nodes(torch_module._traced(module, (x,), {}))) == list(_nodes(wanted))
+
+
 def test_calls_with_symbols_are_made() -> None:
     module, x = Function(lambda x: [_changed(y) for y in (x, x + 1)]), torch.rand(2, 4, 6, 6)
     sizes = {"tensors": ({2: torch.export.Dim.AUTO},)}

@@ -160,12 +160,25 @@ def is_handled(frame: types.FrameType | None) -> bool:
     return False
 
 
-@functools.lru_cache(maxsize=4096)
-def _handled(code: types.CodeType) -> tuple[tuple[int, int, tuple[str, ...] | None], ...]:
+_Parts = tuple[tuple[int, int, tuple[str, ...] | None], ...]
+_PARTS: dict[int, tuple[types.CodeType, _Parts]] = {}  # of functions, by identity: their hash reads all their code
+_MOST_PARTS = 4096
+
+
+def _handled(code: types.CodeType) -> _Parts:
     """Return the parts of a module's function whose errors it handles: those of "except", and of "with suppress".
 
     With the names of the classes of these errors; None: of any class, or of one that is not known.
     """
+    known = _PARTS.get(id(code))
+    if known is None:
+        if len(_PARTS) >= _MOST_PARTS:
+            _PARTS.clear()
+        known = _PARTS[id(code)] = code, _parts_of(code)
+    return known[1]
+
+
+def _parts_of(code: types.CodeType) -> _Parts:
     if not is_of_module(code.co_filename):
         return ()
     found = []

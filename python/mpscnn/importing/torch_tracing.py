@@ -177,7 +177,7 @@ def _called(tracer: Any, func: Any, args: Any, nodes: tuple[Any, Any], known: to
     node = tracer.create_node("call_function", func, *nodes, tracer.graph._target_to_str(func.overloadpacket.__name__))
     if known.memory is torch_results.Memory.IN_PLACE:
         torch.autograd.graph.increment_version(source)
-        return _tracked(tracer, source, node)
+        return _tracked(tracer, source, node, proxy_tensor.snapshot_fake(source))
     made = []
     for size, stride, offset, dtype, device in known.tensors:
         with in_kernel_invocation_manager(source.fake_mode):
@@ -186,18 +186,18 @@ def _called(tracer: Any, func: Any, args: Any, nodes: tuple[Any, Any], known: to
             else:
                 one = torch.empty(0, dtype=dtype, device="meta")
                 one.set_(source.untyped_storage(), offset, size, stride)
-        made.append(FakeTensor(source.fake_mode, one, device))
+        made.append([FakeTensor(source.fake_mode, one, device) for _ in range(2)])  # the result, and that of the node
     if known.kind is None:
-        return _tracked(tracer, made[0], node)
-    result = known.kind(made)
-    node.meta["val"] = proxy_tensor.extract_val(result)
-    for place, one in enumerate(made):
-        _tracked(tracer, one, tracer.create_node("call_function", operator.getitem, (node, place), {}))
-    return result
+        return _tracked(tracer, made[0][0], node, made[0][1])
+    node.meta["val"] = known.kind(value for _, value in made)
+    return known.kind(
+        _tracked(tracer, one, tracer.create_node("call_function", operator.getitem, (node, place), {}), value)
+        for place, (one, value) in enumerate(made)
+    )
 
 
-def _tracked(tracer: Any, tensor: torch.Tensor, node: torch.fx.Node) -> torch.Tensor:
-    """Return a tensor that is a node's result from now on."""
-    node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
+def _tracked(tracer: Any, tensor: torch.Tensor, node: torch.fx.Node, value: torch.Tensor | None) -> torch.Tensor:
+    """Return a tensor that is a node's result from now on; `value` is the same, which no operator changes."""
+    node.meta["val"] = value
     tracer.tensor_tracker[tensor] = proxy_tensor._ProxyTensor(tracer.proxy(node), None)
     return tensor
