@@ -120,7 +120,7 @@ def test_large_batches_are_computed_in_chunks() -> None:
 def test_chunks_grow_with_the_weights() -> None:
     """Each chunk reads the weights again, so it may take as many bytes as these: at least 32 MB, at most 128 MB.
 
-    256 MB with reduced precision, of float32: they are half of it in bfloat16.
+    With reduced precision at most 256 MB, counted as float32, of which bfloat16 takes half.
     """
     for outputs, images, reduced in ((4, 7, 7), (16, 15, 15), (80, 31, 63)):  # 16 MB, 64 MB, 320 MB of weights
         graph = mpscnn.Graph()

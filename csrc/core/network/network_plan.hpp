@@ -50,7 +50,7 @@ class NetworkPlan {
   /// take 123 ms in chunks of 4, 141 in chunks of 8, 153 at once; ResNet-18 494, 491 and 499 (AMD EPYC, two cores).
   static constexpr std::int64_t kChunkBytes = 32 << 20;
   /// Chunks may take as many bytes as the weights, which each chunk reads again, but no more than this,
-  /// or twice of it with reduced precision. See "Chunks of a batch" in docs/engine.md.
+  /// or twice as many with reduced precision. See "Chunks of a batch" in docs/engine.md.
   static constexpr std::int64_t kMaxChunkBytes = 128 << 20;
   /// The same on devices with memory of their own, where small chunks leave processors idle; at most 1/8 of the memory,
   /// because several chunks are under way.
