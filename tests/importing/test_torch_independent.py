@@ -16,6 +16,7 @@ from torch import nn
 from torch_support import Function, randomize
 
 import mpscnn
+from mpscnn.graph import ADAPTIVE_POOL
 from mpscnn.importing import torch_export, torch_independent, torch_module
 
 
@@ -229,6 +230,17 @@ def test_fixed_graphs_are_read_once(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert [(node.kernel, node.sources) for node in graph.nodes] == [
         (node.kernel, node.sources) for node in static.nodes
     ]
+
+
+def test_fixed_graphs_with_kernels_of_all_sizes_are_read_again() -> None:
+    """A pooling to 3 x 3 pixels has windows of its own for one size, and computes them for all sizes."""
+
+    def function(x: Any, v: Any, w: Any) -> Any:
+        return F.linear(F.adaptive_avg_pool2d(x, 3).flatten(1), v) + F.linear(x.flatten(1), w)
+
+    net = _agree(Function(function, v=torch.rand(3, 36), w=torch.rand(3, 256)), (3, 4, 8, 8))
+    assert "aten.linear" in net.inputs["tensors_0"].fixed_by
+    assert ADAPTIVE_POOL not in {node.kernel for node in net.graph.nodes}
 
 
 def test_fixed_by_a_flat_output(traces: Traces) -> None:

@@ -176,7 +176,6 @@ def _called(tracer: Any, func: Any, args: Any, nodes: tuple[Any, Any], known: to
     source = next(one for one in pytree.tree_leaves(args) if isinstance(one, FakeTensor))
     node = tracer.create_node("call_function", func, *nodes, tracer.graph._target_to_str(func.overloadpacket.__name__))
     if known.memory is torch_results.Memory.IN_PLACE:
-        torch.autograd.graph.increment_version(source)
         return _tracked(tracer, source, node, proxy_tensor.snapshot_fake(source))
     made = []
     for size, stride, offset, dtype, device in known.tensors:
