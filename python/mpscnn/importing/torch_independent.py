@@ -27,7 +27,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from . import torch_numbers, torch_questions
+from . import torch_numbers, torch_questions, torch_recording
 from .torch_caches import Batch, SizeReadError
 from .torch_guards import symbols
 from .torch_patterns import operator_name
@@ -75,6 +75,8 @@ class Watch(TorchFunctionMode):
     ----------
     is_read : bool
         Whether a size was read.
+    left : set
+        Functions for which LeftError is raised.
     """
 
     def __init__(self, numbers: torch_numbers.Numbers) -> None:
@@ -83,12 +85,15 @@ class Watch(TorchFunctionMode):
         self._batches: list[Batch] = []
         self._views = 0  # that are given one of them
         self.is_read = False
+        self.left: set[Any] = set()
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         frame = torch_questions.frame_of_module(sys._getframe(1))
         if frame is not None:
             self._numbers.reached(frame)
+        if func in self.left:
+            raise torch_recording.LeftError(str(func))
         if func in _PLAIN:
             return func(*args, **kwargs)
         is_vector = func in _LIKE and bool(args) and all(extent == 1 for extent in args[0].shape[2:])

@@ -26,6 +26,7 @@ from . import (
     torch_memory,
     torch_numbers,
     torch_questions,
+    torch_recording,
     torch_replay,
     torch_tracing,
     torch_values,
@@ -65,7 +66,8 @@ def read(
 ) -> Graph:
     """Read the module in eval mode as a Graph.
 
-    torch.export traces the module in eval mode; its own mode is restored afterwards. Parameters are not copied.
+    The module is traced in eval mode, by `torch_recording` or torch.export; its own mode is restored afterwards.
+    Parameters are not copied.
     Heights and widths are free if the trace is valid for all of them; conditions in Python code are evaluated for
     the example only, and become `Input.sizes`. The module is traced for the example's size first, and then for all
     sizes, unless the first trace is known to be valid for all (see `torch_independent`). The second trace may fail,
@@ -121,7 +123,7 @@ def read(
         is_one = _batch(args, kwargs) == 1 and not one_batch
         several = _with_batch(args, kwargs, TRACED_BATCH) if is_one else None
         if free_size is not False and not one_batch and attempt is None:
-            found = _independent(module, several or _fresh(args, kwargs), name, numbers)
+            found = _independent(checked, several or _fresh(args, kwargs), name, numbers)
             if found is not None and not _is_other(checked, *found, args, kwargs, others_only=True):
                 return found[0]
         _refuse_values(checked, args, kwargs, name, numbers)
@@ -222,21 +224,23 @@ def _is_other(
 
 
 def _independent(
-    module: torch.nn.Module, given: Arguments, name: str, numbers: torch_numbers.Numbers
+    checked: torch_replay.Module, given: Arguments, name: str, numbers: torch_numbers.Numbers
 ) -> tuple[Graph, torch.export.ExportedProgram] | None:
     """Return graph and program if one trace, without symbols for heights and widths, is known to be valid for all."""
+    module = checked.module
     if _batch(*given) == 1 or not torch_independent.can_watch(module):
         return None
     if any(type(part) in _RECURRENT for part in module.modules()):
         return None  # they are refused before a trace
-    program = None
-    watch = torch_independent.Watch(numbers)
-    ends = contextlib.suppress(Exception, torch_caches.SizeReadError)
-    with ends, _in_eval_mode(module), watch.over(module), numbers.noted():
-        program = _traced(module, *given)
-    if numbers.late:
-        return None  # it is traced again
-    if program is None or watch.is_read or not watch.set_batch(program):
+    for trace in (_recorded, _watched):
+        program, watch = None, torch_independent.Watch(numbers)
+        with contextlib.suppress(Exception, torch_caches.SizeReadError, torch_recording.LeftError), numbers.noted():
+            program = trace(checked, given, watch)
+        if numbers.late or watch.is_read:
+            return None  # it is traced again
+        if program is not None:
+            break
+    if program is None or not watch.set_batch(program):
         return None
     if not torch_independent.is_independent(program):
         return None
@@ -249,6 +253,28 @@ def _independent(
     except (UnsupportedOperatorError, InvalidModelError):
         return None
     return named if _is_fixed(named) else graph, program
+
+
+def _recorded(
+    checked: torch_replay.Module, given: Arguments, watch: torch_independent.Watch
+) -> torch.export.ExportedProgram:
+    """Return the program that is recorded of a module, unless `torch_recording` leaves it to torch.export."""
+
+    @contextlib.contextmanager
+    def inside(copy: torch.nn.Module) -> Iterator[None]:
+        with _in_eval_mode(copy), torch_data.traced(copy), watch.over(copy):
+            yield
+
+    watch.left = torch_recording.OF_DEVICE
+    with torch_tracing.quick():
+        return torch_recording.program(checked, *given, inside)
+
+
+def _watched(
+    checked: torch_replay.Module, given: Arguments, watch: torch_independent.Watch
+) -> torch.export.ExportedProgram:
+    with _in_eval_mode(checked.module), watch.over(checked.module):
+        return _traced(checked.module, *given)
 
 
 def _is_fixed(graph: Graph) -> bool:

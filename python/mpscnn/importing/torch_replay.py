@@ -40,25 +40,19 @@ class _Metas:
     """Results of operators on the device "meta"."""
 
     def __init__(self) -> None:
-        self._results = torch_results.Results(lambda one: type(one) in _KINDS and one.is_meta)
+        self._results = torch_results.Results()
 
     def result(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Return the result of an operator, which is computed unless it is known for such arguments."""
         key = self._results.key(func, args, kwargs)
         known = None if key is None else self._results.get(key)
         if known is not None and known.memory is torch_results.Memory.NEW:
-            found = [
-                torch.empty_strided(size, stride, dtype=dtype, device=device)
-                for size, stride, _, dtype, device in known.tensors
-            ]
+            found = known.results(None)
             return found[0] if known.kind is None else known.kind(found)
         result = func(*args, **kwargs)
         if key is not None:
             self._results.note(key, result, args, kwargs)
         return result
-
-
-_KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -203,7 +197,7 @@ class Module:
         key = str(pytree.tree_map(lambda x: (x.shape, x.dtype) if isinstance(x, torch.Tensor) else x, given)), is_meta
         if key not in self._results:
             self._results[key] = None
-            module = self._copy()[0] if is_meta else self.module
+            module = self.without_values()[0] if is_meta else self.module
             with self._inside(module), self._recorded(is_meta) as recorder:
                 args, kwargs = self._inputs(given, recorder, is_meta)
                 result = module(*args, **kwargs)
@@ -238,7 +232,7 @@ class Module:
         fakes = contextlib.nullcontext() if is_meta else FakeTensorMode(allow_non_fake_inputs=True)
         recorder = _Recorder(self._known, self._metas if is_meta else None)
         if is_meta:
-            copies = self._copy()[1]
+            copies = self.without_values()[1]
             for value in self._tensors:
                 tensor = copies[id(value)]
                 recorder.note(tensor, self._known.get(tensor.__dict__["memory"]))
@@ -246,7 +240,7 @@ class Module:
         with torch.no_grad(), fakes, recorder:
             yield recorder
 
-    def _copy(self) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
+    def without_values(self) -> tuple[torch.nn.Module, dict[int, torch.Tensor]]:
         """Return a copy of the module without values, and its tensors by the identity of the module's."""
         if self._without_values is None:
             storages: dict[int, Any] = {}
@@ -259,7 +253,7 @@ class Module:
                 one = torch.empty(0, dtype=value.dtype, device="meta")
                 one.set_(raw, value.storage_offset(), value.shape, value.stride())
                 if isinstance(value, torch.nn.Parameter):
-                    one = torch.nn.Parameter(one, requires_grad=False)
+                    one = torch.nn.Parameter(one, requires_grad=value.requires_grad)
                 one.__dict__["memory"] = storage.data_ptr()
                 found[id(value)] = one
             self._without_values = _with_tensors(self.module, found), found
@@ -269,10 +263,10 @@ class Module:
         """Return a tensor without values for a constant of a program."""
         if not isinstance(value, torch.Tensor) or value.is_meta:
             return value
-        if id(value) in self._copy()[1]:
-            return self._copy()[1][id(value)]
+        if id(value) in self.without_values()[1]:
+            return self.without_values()[1][id(value)]
         memory = value.untyped_storage().data_ptr()
-        like = next((one for one in self._copy()[1].values() if one.__dict__["memory"] == memory), None)
+        like = next((one for one in self.without_values()[1].values() if one.__dict__["memory"] == memory), None)
         if like is None:
             return value  # on the CPU, as the module's are that it makes
         one = torch.empty(0, dtype=value.dtype, device="meta")
