@@ -25,7 +25,7 @@ FOLDER = os.environ.get("MPSCNN_CPP_TESTS")
 SOURCES = sorted((ROOT / "tests" / "rows").glob("engine_*.py"))
 # The lists in docs/engine.md.
 IMPLEMENTATIONS = {
-    "convolve": "nothing_seen multiplier matrix_vector inner_product taps depthwise_vectors pointwise few_outputs"
+    "convolve": "nothing_seen multiplier matrix_vector pointwise tiles inner_product taps depthwise_vectors few_outputs"
     " winograd primitive materialized apart depthwise_loop loop",
     "convolve_transpose": "subpixel primitive stuffed loop",
     "convolve_gradient, data": "depthwise taps narrow winograd primitive patches",
@@ -201,7 +201,7 @@ def test_one_implementation(name: str, tmp_path: Path) -> None:
     """With only this implementation and the last of each list: same results, and it computes some of the rows."""
     if name in IN_VECTORS and "avx2" not in PROCESSOR:
         pytest.skip("the processor has no AVX2")
-    if name.endswith("_of_bfloats") and "avx512_bf16" not in PROCESSOR:
+    if (name == "tiles" or name.endswith("_of_bfloats")) and "avx512_bf16" not in PROCESSOR:
         pytest.skip("the processor has no products of bfloat16")
     check_one_implementation(name, tmp_path)
 

@@ -52,6 +52,7 @@ COMPONENTS = {
         "csrc/openmps/engine/cpu/convolution/pointwise_kernels.inc",
         "csrc/openmps/engine/cpu/convolution/separable.cpp",
         "csrc/openmps/engine/cpu/convolution/separable.inc",
+        "csrc/openmps/engine/cpu/convolution/tiles.cpp",
         "csrc/openmps/engine/cpu/convolution/transpose_subpixel.cpp",
         "csrc/openmps/engine/cpu/convolution/winograd_convolution.inc",
         "csrc/openmps/engine/cpu/convolution/winograd_weights.inc",

@@ -487,6 +487,44 @@ def photographs() -> Iterator[Row]:
         yield forward_row(rng, "Conv", name, src, weights, window, (h, w), "none", only="float16", reduced=True)
 
 
+# n, h, w, channels, outputs, kernel, start, dilation, neuron
+OF_BFLOATS = [
+    (2, 9, 7, 32, 32, (3, 3), -1, 1, "relu"),
+    (1, 5, 6, 40, 50, (3, 3), -1, 1, "none"),
+    (3, 4, 4, 70, 33, (5, 5), -2, 1, "relun"),
+    (1, 11, 12, 64, 96, (1, 1), 0, 1, "none"),
+    (2, 6, 5, 33, 40, (2, 3), 0, 1, "relu"),
+    (1, 13, 10, 96, 64, (3, 3), -2, 2, "none"),
+    (5, 7, 7, 64, 40, (3, 3), -1, 1, "relu"),
+    (2, 3, 3, 34, 36, (3, 1), -4, 1, "none"),
+    (1, 4, 40, 32, 65, (1, 5), 2, 1, "relu"),
+]
+
+
+def of_bfloats() -> Iterator[Row]:
+    """Yield rows whose products may be of bfloat16, without rounding."""
+    for index, (n, h, w, c, out, kernel, start, dilation, neuron) in enumerate(OF_BFLOATS):
+        for adds in (False, True):
+            rng = np.random.default_rng(395000 + index)
+            weights = exact_weights(rng, out, kernel, c, index % 2 == 0)
+            window = Window(kernel, (1, 1), (dilation, dilation), (start, start))
+            src = np.round(floats(rng, (n, h, w, c)) * 64) / np.float32(64)
+            addend = np.round(floats(rng, (n, h, w, out)) * 64) / np.float32(64) if adds else None
+            yield forward_row(
+                rng,
+                "Conv",
+                f"of bfloats {index}{', a sum' if adds else ''}",
+                src,
+                weights,
+                window,
+                (h, w),
+                without_slope(neuron),
+                reduced=True,
+                addend=addend,
+                in_place=adds and index % 2 == 0,
+            )
+
+
 def windows() -> Iterator[Row]:
     """Yield rows of float16 with windows of several taps, for tensor cores."""
     for index, (n, h, w, c, out, kernel, stride, dilation, start, edge, neuron, why) in enumerate(WINDOWS):
@@ -1294,6 +1332,7 @@ def rows() -> Iterator[Row]:
         reduced_gradients,
         convolutions,
         layers,
+        of_bfloats,
         sums_of_tiles,
         transposes,
         squares,

@@ -24,6 +24,7 @@ constexpr Implementation<ConvCall> kConvolutions[] = {
     {"multiplier", conv_multiplier},
     {"matrix_vector", conv_matrix_vector},
     {"pointwise", conv_pointwise},
+    {"tiles", conv_tiles},
     {"inner_product", conv_inner_product},
     {"taps", conv_by_taps},
     {"depthwise_vectors", conv_depthwise_vectors},
@@ -52,8 +53,8 @@ bool reduces_precision(const ConvProblem& problem) {
 }
 
 /// Those between which times may choose. All are of the precision that the call allows, and use no other list.
-constexpr std::array kTimed = {"matrix_vector", "inner_product", "taps",     "depthwise_vectors",
-                               "pointwise",     "few_outputs",   "winograd", "primitive"};
+constexpr std::array kTimed = {"matrix_vector", "tiles",       "inner_product", "taps",     "depthwise_vectors",
+                               "pointwise",     "few_outputs", "winograd",      "primitive"};
 /// Max number of weights of which copies are made in other layouts, to time these.
 constexpr std::size_t kMaxTimedWeights = 1 << 24;
 

@@ -71,6 +71,8 @@ const char* conv_multiplier(const ConvCall& call);
 const char* conv_matrix_vector(const ConvCall& call);
 /// Windows of one pixel, with AVX-512 or AVX2, where that is faster than oneDNN.
 const char* conv_pointwise(const ConvCall& call);
+/// Windows without strides of bfloat16 images, with AMX.
+const char* conv_tiles(const ConvCall& call);
 const char* conv_inner_product(const ConvCall& call);
 /// One matrix product per tap, over the pixels that it reads: for windows with many out-of-bounds taps.
 const char* conv_by_taps(const ConvCall& call);
@@ -96,6 +98,12 @@ const char* transpose_primitive(const TransposeCall& call);
 const char* transpose_fusion_declines(std::string_view implementation);
 const char* transpose_stuffed(const TransposeCall& call);
 const char* transpose_loop(const TransposeCall& call);
+
+/// Return whether pixels follow each other at one distance.
+inline bool is_one_row(const Tensor& image) {
+  return (image.h == 1 || image.h_stride == image.w * image.w_stride) &&
+         (image.n == 1 || image.n_stride == image.h * image.w * image.w_stride);
+}
 
 /// Return the number of pixels from the first tap to the last, inclusive.
 inline std::int64_t reach_h(const Window& w) { return (w.kernel_h - 1) * w.dilation_h + 1; }

@@ -23,7 +23,7 @@ namespace openmps::cpu {
 
 namespace {
 
-using pointwise::i64, pointwise::is_one_row;
+using pointwise::i64;
 
 constexpr i64 kChunkBytes = 256 * 1024;  // max size of a chunk behind the gates
 

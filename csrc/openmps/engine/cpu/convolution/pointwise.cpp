@@ -12,7 +12,7 @@ namespace openmps::cpu {
 
 namespace {
 
-using pointwise::i64, pointwise::is_one_row;
+using pointwise::i64;
 
 constexpr i64 kFewPixels = 1024;
 

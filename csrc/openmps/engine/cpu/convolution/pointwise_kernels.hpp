@@ -46,12 +46,6 @@ struct BlockCall {
   const Activation* after = nullptr;
 };
 
-/// Return whether pixels follow each other at one distance.
-inline bool is_one_row(const Tensor& image) {
-  return (image.h == 1 || image.h_stride == image.w * image.w_stride) &&
-         (image.n == 1 || image.n_stride == image.h * image.w * image.w_stride);
-}
-
 /// Return whether images that may be in one place share bytes.
 inline bool overlap(const Tensor& a, const Tensor& b) {
   const auto end = [](const Tensor& image) {

@@ -30,7 +30,7 @@ namespace openmps::cpu {
 
 namespace {
 
-using pointwise::i64, pointwise::is_one_row;
+using pointwise::i64;
 
 /// Return the pixels of a row of an image.
 template <class Value>
