@@ -74,6 +74,30 @@ def test_exact(threads: int) -> None:
     assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") >= 2 * len(SHAPES)
 
 
+NOT_A_NUMBER = """
+import numpy, torch, mpscnn
+torch.manual_seed(0)
+first, second = torch.nn.Conv2d(2, 34, 1), torch.nn.Conv2d(34, 40, 1)
+x = torch.rand(1, 2, 5, 6)
+x[0, :, 2, 3] = float("nan")
+module = torch.nn.Sequential(first, second).eval()
+network = mpscnn.load(module, input_shapes=(1, 2, 5, 6), allow_reduced_precision=True)
+found = numpy.isnan(network(x.numpy())).all(1)[0]
+assert numpy.argwhere(found).tolist() == [[2, 3]], found
+assert numpy.isnan(network(x.numpy())).sum() == 40
+"""
+
+
+def test_pixels_do_not_read_channels_of_others() -> None:
+    """Products of a number that is not one with weights of 0 would not be 0."""
+    environment = os.environ | {"MPSCNN_TRACE": "dispatch", "MPSCNN_IMPL": "tiles"}
+    done = subprocess.run(
+        [sys.executable, "-c", NOT_A_NUMBER], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "mpscnn dispatch: convolve: tiles\n" in done.stderr
+
+
 CHOICE = """
 import sys, numpy, torch, mpscnn
 for inputs, outputs, kernel in ((512, 256, 3), (512, 224, 3), (480, 256, 3), (512, 256, 1)):

@@ -152,6 +152,11 @@ class WithLinear(nn.Module):
         return self.function(x, self.linear)
 
 
+def test_modules_that_read_a_size_are_not_traced_for_one(traces: Traces) -> None:
+    mpscnn.load(WithLinear(lambda x, linear: x * x.shape[2]), input_shapes=(1, 4, 8, 8))
+    assert traces == ["batch", "sizes"]
+
+
 def _pool(x: Any) -> Any:
     return F.adaptive_avg_pool2d(x, 1)
 

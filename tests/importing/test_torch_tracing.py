@@ -227,6 +227,13 @@ def test_views_of_new_memory_are_not_known() -> None:
     assert results._described(torch.empty(4), (), {}) is None
 
 
+def test_results_of_complex_numbers_are_not_known() -> None:
+    """The result of conj() is a view whose values are conjugated when they are read."""
+    results = torch_results.Results()
+    assert results.key(aten.neg.default, (_meta(4),), {}) is not None
+    assert results.key(aten.neg.default, (_meta(4, dtype=torch.complex64),), {}) is None
+
+
 def test_constants_are_compared_as_bytes() -> None:
     recorder = torch_replay._Recorder({})
     one = torch.arange(1 << 20, dtype=torch.int32)
