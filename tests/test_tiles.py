@@ -21,18 +21,32 @@ pytestmark = [
     pytest.mark.skipif("avx512_bf16" not in PROCESSOR, reason="images are float32 on this processor"),
 ]
 
-# Inputs, outputs, kernel, batch, height, width.
+# Inputs, outputs, kernel, batch, height, width; stride, 1 if there is none.
 SHAPES = [
     *((i, 40, 3, 2, 5, 6) for i in (2, 30, 31, 32, 33, 64, 66)),
     *((34, o, 3, 1, 4, 7) for o in (1, 15, 16, 17, 31, 32, 33, 48, 49, 65)),
     *((32, 32, 3, n, h, w) for n, h, w in ((5, 1, 1), (3, 1, 40), (9, 3, 2), (2, 40, 1), (3, 13, 17))),
     *((32, 32, k, 2, 9, 8) for k in (1, 5, 7)),
+    *((i, 40, 1, 2, 5, 7) for i in (2, 24, 31, 33, 63, 64, 100)),  # one pixel: in place, but for the last channels
+    *((64, 40, 1, n, h, w) for n, h, w in ((1, 4, 8), (1, 31, 1), (1, 1, 33), (3, 1, 11), (40, 1, 1), (1, 61, 67))),
+    *((i, 24, 1, 1, 150, 151) for i in (64, 80)),  # several strips
+    *((34, 40, 3, 2, h, w, s) for h, w, s in ((9, 8, 2), (8, 9, 2), (7, 10, 3), (1, 2, 2), (2, 1, 4))),
+    *((32, 32, k, 2, 11, 12, s) for k, s in ((1, 2), (1, 3), (5, 2), (7, 2), (2, 3))),
+    *((i, 40, k, 2, 9, 11, s) for i in (1, 3, 4) for k, s in ((3, 1), (3, 2), (5, 1), (7, 2))),  # patches
+    *((3, 64, k, 1, 150, 161, s) for k, s in ((3, 1), (7, 2), (9, 1))),
+    (15, 33, 2, 3, 6, 7),
+    (64, 32, 1, 3, 100, 90, 2),  # several strips of an image
+    (64, 32, 3, 3, 130, 150, 2),
     (32, 32, 3, 2, 130, 150),  # several strips of an image
     (64, 64, 3, 7, 40, 40),  # of some images
     (512, 256, 3, 1, 28, 28),
     (512, 512, 3, 8, 14, 14),
     (512, 512, 3, 9, 7, 7),
     (1024, 512, 3, 1, 16, 16),
+    (2048, 512, 1, 1, 7, 7),
+    (1024, 256, 1, 2, 14, 14),
+    (256, 512, 1, 1, 28, 28, 2),
+    (256, 256, 3, 2, 28, 28, 2),
 ]
 
 PROGRAM = """
@@ -44,9 +58,9 @@ def same(channels):
     layer.weight.data = torch.eye(channels)[:, :, None, None]
     return layer
 
-for inputs, outputs, kernel, n, h, w in {shapes}:
+for inputs, outputs, kernel, n, h, w, *stride in {shapes}:
     for neuron in (torch.nn.Identity(), torch.nn.ReLU6()):
-        layer = torch.nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+        layer = torch.nn.Conv2d(inputs, outputs, kernel, *stride, padding=kernel // 2)
         module = torch.nn.Sequential(same(inputs), layer, neuron, same(outputs)).eval()
         layer.weight.data = torch.randint(-1, 2, layer.weight.shape).float()
         layer.bias.data = torch.randint(1, 10, (outputs,)).float()
@@ -56,7 +70,7 @@ for inputs, outputs, kernel, n, h, w in {shapes}:
         network = mpscnn.load(module, input_shapes=tuple(x.shape), allow_reduced_precision=True)
         right, found = module(x).detach().numpy(), network(x.numpy())
         assert abs(right).max() <= 256 and right.any()
-        assert numpy.array_equal(found, right), (inputs, outputs, kernel, n, h, w, numpy.argwhere(found != right)[:5])
+        assert numpy.array_equal(found, right), (inputs, outputs, kernel, n, h, w, stride)
 """
 
 
@@ -71,51 +85,82 @@ def test_exact(threads: int) -> None:
         env=os.environ | {"MPSCNN_TRACE": "dispatch", "MPSCNN_IMPL": "tiles", "OMP_NUM_THREADS": str(threads)},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") >= 2 * len(SHAPES)
+    # The layer and the one behind it. Those of images of one pixel are fully connected.
+    assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") >= 4 * len(SHAPES)
 
 
 NOT_A_NUMBER = """
 import numpy, torch, mpscnn
 torch.manual_seed(0)
-first, second = torch.nn.Conv2d(2, 34, 1), torch.nn.Conv2d(34, 40, 1)
-x = torch.rand(1, 2, 5, 6)
-x[0, :, 2, 3] = float("nan")
-module = torch.nn.Sequential(first, second).eval()
-network = mpscnn.load(module, input_shapes=(1, 2, 5, 6), allow_reduced_precision=True)
-found = numpy.isnan(network(x.numpy())).all(1)[0]
-assert numpy.argwhere(found).tolist() == [[2, 3]], found
-assert numpy.isnan(network(x.numpy())).sum() == 40
+modules = (
+    (torch.nn.Conv2d(2, 34, 1), torch.nn.Conv2d(34, 40, 3, padding=1)),  # a copy, with 30 channels of zeros
+    (torch.nn.Conv2d(2, 34, 1), torch.nn.Conv2d(34, 40, 1)),  # in place, but for two channels
+    (torch.nn.Conv2d(2, 40, 3, padding=1), torch.nn.Identity()),  # patches of 18 values
+    (torch.nn.Conv2d(4, 40, 5, padding=2), torch.nn.Identity()),  # of 100
+)
+for layers in modules:
+    inputs = layers[0].in_channels
+    x = torch.rand(1, inputs, 9, 12)
+    x[0, :, 3, 5] = float("nan")
+    module = torch.nn.Sequential(*layers).eval()
+    network = mpscnn.load(module, input_shapes=tuple(x.shape), allow_reduced_precision=True)
+    right, found = module(x).isnan().numpy(), numpy.isnan(network(x.numpy()))
+    assert right.any() and numpy.array_equal(found, right), (layers, numpy.argwhere(found != right)[:5])
 """
 
 
-def test_pixels_do_not_read_channels_of_others() -> None:
+def test_pixels_do_not_read_values_of_others() -> None:
     """Products of a number that is not one with weights of 0 would not be 0."""
     environment = os.environ | {"MPSCNN_TRACE": "dispatch", "MPSCNN_IMPL": "tiles"}
     done = subprocess.run(
         [sys.executable, "-c", NOT_A_NUMBER], capture_output=True, text=True, timeout=120, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "mpscnn dispatch: convolve: tiles\n" in done.stderr
+    assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") == 6
 
+
+# Inputs, outputs, kernel, stride, neuron, extent of the image; whether tiles are faster.
+CHOICES = [
+    ((64, 32, 3, 1, "Identity", 9), True),
+    ((64, 15, 3, 1, "Identity", 9), False),  # tiles of 16 outputs
+    ((128, 32, 3, 2, "Identity", 9), True),
+    ((96, 32, 3, 2, "Identity", 9), False),  # a copy
+    ((128, 256, 1, 1, "Identity", 9), True),
+    ((96, 256, 1, 1, "Identity", 9), False),  # oneDNN's products are as fast
+    ((96, 256, 1, 1, "SiLU", 9), True),  # but not its swish
+    ((3, 64, 3, 1, "Identity", 9), True),  # patches
+    ((3, 32, 3, 1, "Identity", 9), False),
+    ((3, 32, 3, 1, "Identity", 150), True),
+    ((3, 64, 7, 1, "Identity", 9), False),
+]
 
 CHOICE = """
 import sys, numpy, torch, mpscnn
-for inputs, outputs, kernel in ((512, 256, 3), (512, 224, 3), (480, 256, 3), (512, 256, 1)):
-    layers = torch.nn.Conv2d(8, inputs, 1), torch.nn.Conv2d(inputs, outputs, kernel), torch.nn.Conv2d(outputs, 8, 1)
-    network = mpscnn.load(torch.nn.Sequential(*layers).eval(), input_shapes=(1, 8, 9, 9), allow_reduced_precision=True)
+for inputs, outputs, kernel, stride, neuron, extent in {shapes}:
+    layer = torch.nn.Conv2d(inputs, outputs, kernel, stride)
+    before = torch.nn.Identity() if inputs == 3 else torch.nn.Conv2d(3, inputs, 7, padding=3)  # its rows are too long
+    modules = before, layer, getattr(torch.nn, neuron)(), torch.nn.AdaptiveAvgPool2d(1)
+    shape = (1, 3, extent, extent)
+    network = mpscnn.load(torch.nn.Sequential(*modules).eval(), input_shapes=shape, allow_reduced_precision=True)
     print("shape", file=sys.stderr, flush=True)
-    network(numpy.zeros((1, 8, 9, 9), numpy.float32))
+    network(numpy.zeros(shape, numpy.float32))
 """
 
 
 @pytest.mark.skipif("amx_bf16" not in PROCESSOR, reason="the processor has no tiles")
 def test_choice() -> None:
     environment = os.environ | {"MPSCNN_TRACE": "dispatch"}
+    shapes = [shape for shape, _ in CHOICES]
     done = subprocess.run(
-        [sys.executable, "-c", CHOICE], capture_output=True, text=True, timeout=120, check=True, env=environment
+        [sys.executable, "-c", CHOICE.format(shapes=shapes)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment,
     )
     lines = (
         re.findall(r"^mpscnn dispatch: convolve: (\w+)$", part, re.MULTILINE)
         for part in done.stderr.split("shape\n")[1:]
     )
-    assert ["tiles" in line for line in lines] == [True, False, False, False]
+    assert ["tiles" in line for line in lines] == [is_faster for _, is_faster in CHOICES]

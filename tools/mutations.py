@@ -53,6 +53,8 @@ COMPONENTS = {
         "csrc/openmps/engine/cpu/convolution/separable.cpp",
         "csrc/openmps/engine/cpu/convolution/separable.inc",
         "csrc/openmps/engine/cpu/convolution/tiles.cpp",
+        "csrc/openmps/engine/cpu/convolution/tiles.hpp",
+        "csrc/openmps/engine/cpu/convolution/tiles_source.cpp",
         "csrc/openmps/engine/cpu/convolution/transpose_subpixel.cpp",
         "csrc/openmps/engine/cpu/convolution/winograd_convolution.inc",
         "csrc/openmps/engine/cpu/convolution/winograd_weights.inc",

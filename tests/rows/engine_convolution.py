@@ -489,27 +489,32 @@ def photographs() -> Iterator[Row]:
 
 # n, h, w, channels, outputs, kernel, start, dilation, neuron
 OF_BFLOATS = [
-    (2, 9, 7, 32, 32, (3, 3), -1, 1, "relu"),
-    (1, 5, 6, 40, 50, (3, 3), -1, 1, "none"),
-    (3, 4, 4, 70, 33, (5, 5), -2, 1, "relun"),
-    (1, 11, 12, 64, 96, (1, 1), 0, 1, "none"),
-    (2, 6, 5, 33, 40, (2, 3), 0, 1, "relu"),
-    (1, 13, 10, 96, 64, (3, 3), -2, 2, "none"),
-    (5, 7, 7, 64, 40, (3, 3), -1, 1, "relu"),
-    (2, 3, 3, 34, 36, (3, 1), -4, 1, "none"),
-    (1, 4, 40, 32, 65, (1, 5), 2, 1, "relu"),
+    (2, 9, 7, 32, 32, (3, 3), -1, 1, 1, "relu"),
+    (1, 5, 6, 40, 50, (3, 3), -1, 1, 1, "none"),
+    (3, 4, 4, 70, 33, (5, 5), -2, 1, 1, "relun"),
+    (1, 11, 12, 64, 96, (1, 1), 0, 1, 1, "none"),
+    (2, 6, 5, 33, 40, (2, 3), 0, 1, 1, "relu"),
+    (1, 13, 10, 96, 64, (3, 3), -2, 2, 1, "none"),
+    (5, 7, 7, 64, 40, (3, 3), -1, 1, 1, "relu"),
+    (2, 3, 3, 34, 36, (3, 1), -4, 1, 1, "none"),
+    (1, 4, 40, 32, 65, (1, 5), 2, 1, 1, "relu"),
+    (2, 9, 7, 40, 48, (3, 3), -1, 1, 2, "relu"),
+    (1, 8, 12, 64, 40, (1, 1), 0, 1, 2, "none"),
+    (2, 10, 9, 33, 32, (5, 3), -2, 2, 3, "relun"),
+    (3, 5, 9, 100, 70, (1, 1), 0, 1, 1, "relu"),
 ]
 
 
 def of_bfloats() -> Iterator[Row]:
     """Yield rows whose products may be of bfloat16, without rounding."""
-    for index, (n, h, w, c, out, kernel, start, dilation, neuron) in enumerate(OF_BFLOATS):
+    for index, (n, h, w, c, out, kernel, start, dilation, stride, neuron) in enumerate(OF_BFLOATS):
         for adds in (False, True):
             rng = np.random.default_rng(395000 + index)
             weights = exact_weights(rng, out, kernel, c, index % 2 == 0)
-            window = Window(kernel, (1, 1), (dilation, dilation), (start, start))
+            window = Window(kernel, (stride, stride), (dilation, dilation), (start, start))
+            size = -(-h // stride), -(-w // stride)
             src = np.round(floats(rng, (n, h, w, c)) * 64) / np.float32(64)
-            addend = np.round(floats(rng, (n, h, w, out)) * 64) / np.float32(64) if adds else None
+            addend = np.round(floats(rng, (n, *size, out)) * 64) / np.float32(64) if adds else None
             yield forward_row(
                 rng,
                 "Conv",
@@ -517,7 +522,7 @@ def of_bfloats() -> Iterator[Row]:
                 src,
                 weights,
                 window,
-                (h, w),
+                size,
                 without_slope(neuron),
                 reduced=True,
                 addend=addend,

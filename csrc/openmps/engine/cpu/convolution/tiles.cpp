@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of bfloat16 images by the tiles of AMX. A tile of the source has 32 channels of 16 pixels, one of the
-// weights 32 inputs of 16 outputs; four tiles have the sums of 32 pixels and 32 outputs. The pixels follow each other
-// in a strip: rows of the source with zeros on both sides, copied by planes of 32 channels. So a tile of pixels is 16
-// cache lines that follow each other, of all sets of the first-level cache, and each tap of a window is one distance in
-// the strip, also for pixels of several rows and images. Results of the pixels between two rows are not stored.
+// weights 32 inputs of 16 outputs; four tiles have the sums of 32 pixels and 32 outputs.
+#include "engine/cpu/convolution/tiles.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,22 +24,10 @@ namespace openmps::cpu {
 
 #define MPSCNN_AMX __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma,amx-tile,amx-bf16")))
 
+namespace tiles {
 namespace {
 
-using i64 = std::int64_t;
-using bfloat16 = std::uint16_t;
-
-constexpr i64 kRows = 16;            // of a tile: pixels, or pairs of inputs
-constexpr i64 kInputs = 32;          // of a tile
-constexpr i64 kPixels = 2 * kRows;   // of a block of results
-constexpr i64 kOutputs = 2 * kRows;  // of a block of results
-constexpr i64 kTileValues = kRows * kInputs;
-constexpr i64 kPixelBytes = kInputs * static_cast<i64>(sizeof(bfloat16));  // of a plane
-constexpr i64 kGrain = 4 * 1000 * 1000;                                    // min multiplications per thread
-constexpr i64 kLeastStrip = 256 * 1024;  // bytes; weights are read again for each strip
-constexpr i64 kMostStrip = 1024 * 1024;  // half of a second-level cache
-
-i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
+constexpr i64 kGrain = 1000 * 1000;  // min multiplications per thread
 
 /// Eight tiles of 16 rows of 64 bytes. In static memory: GCC does not know that the instruction reads all of it.
 struct Configuration {
@@ -50,7 +38,10 @@ struct Configuration {
 static_assert(sizeof(Configuration) == 64);
 alignas(64) constexpr Configuration kConfiguration;
 
-/// The processor's tiles: 0 to 3 have sums [pixels][outputs], 4 and 5 pixels, 6 and 7 weights.
+/// The processor's tiles: 0 to 3 have sums [pixels][outputs], 4 and 5 pixels, 6 weights. A core has few more registers
+/// for tiles than names. If the other thread of the core computes too, loads and products wait for each other when all
+/// tiles have values: loops with eight ran at 660 GFLOP/s then, with seven that become zeros after their last use at
+/// 1000, and both at 2290 with the core for themselves (Xeon, model 207). Tiles of zeros need no register.
 struct Hardware {
   MPSCNN_AMX static void begin() { _tile_loadconfig(&kConfiguration); }
   MPSCNN_AMX static void end() { _tile_release(); }
@@ -61,23 +52,35 @@ struct Hardware {
     _tile_zero(2);
     _tile_zero(3);
   }
-  /// Add the products of kPixels pixels and the weights of kOutputs.
-  MPSCNN_AMX static void multiply(const std::byte* pixels, const bfloat16* weights) {
+  /// Add the products of kPixels pixels, `stride` bytes apart, and the weights of `halves` times kRows outputs.
+  template <int halves>
+  MPSCNN_AMX static void multiply(const std::byte* pixels, i64 stride, const bfloat16* weights) {
     _tile_loadd(6, weights, 64);
-    _tile_loadd(4, pixels, kPixelBytes);
+    _tile_loadd(4, pixels, stride);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(5, pixels + kRows * kPixelBytes, kPixelBytes);
+    _tile_loadd(5, pixels + kRows * stride, stride);
     _tile_dpbf16ps(2, 5, 6);
-    _tile_loadd(7, weights + kTileValues, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
+    _tile_zero(6);
+    if constexpr (halves == 2) {
+      _tile_loadd(6, weights + kTileValues, 64);
+      _tile_dpbf16ps(3, 5, 6);
+      _tile_zero(5);
+      _tile_dpbf16ps(1, 4, 6);
+      _tile_zero(6);
+    } else {
+      _tile_zero(5);
+    }
+    _tile_zero(4);
   }
+  template <int halves>
   MPSCNN_AMX static void store(float* sums) {
     constexpr i64 row = kOutputs * sizeof(float);
     _tile_stored(0, sums, row);
-    _tile_stored(1, sums + kRows, row);
     _tile_stored(2, sums + kRows * kOutputs, row);
-    _tile_stored(3, sums + kRows * kOutputs + kRows, row);
+    if constexpr (halves == 2) {
+      _tile_stored(1, sums + kRows, row);
+      _tile_stored(3, sums + kRows * kOutputs + kRows, row);
+    }
     asm volatile("" ::: "memory");
   }
 };
@@ -89,34 +92,40 @@ struct Loops {
   static void begin() {}
   static void end() {}
   static void clear() { own.fill(0); }
-  MPSCNN_AVX512_BF16 static void multiply(const std::byte* pixels, const bfloat16* weights) {
+  template <int halves>
+  MPSCNN_AVX512_BF16 static void multiply(const std::byte* pixels, i64 stride, const bfloat16* weights) {
     for (i64 p = 0; p < kPixels; ++p)
-      for (i64 half = 0; half < 2; ++half) {
+      for (i64 half = 0; half < halves; ++half) {
         float* const to = own.data() + p * kOutputs + half * kRows;
         __m512 sums = _mm512_loadu_ps(to);
         for (i64 k = 0; k < kRows; ++k) {
           int pair;
-          std::memcpy(&pair, pixels + p * kPixelBytes + k * static_cast<i64>(sizeof pair), sizeof pair);
+          std::memcpy(&pair, pixels + p * stride + k * static_cast<i64>(sizeof pair), sizeof pair);
           const __m512 row = _mm512_loadu_ps(weights + half * kTileValues + k * kInputs);
           sums = _mm512_dpbf16_ps(sums, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)row);
         }
         _mm512_storeu_ps(to, sums);
       }
   }
-  static void store(float* sums) { std::copy(own.begin(), own.end(), sums); }
+  template <int halves>
+  static void store(float* sums) {
+    std::copy(own.begin(), own.end(), sums);
+  }
 };
 
 /// Weights by blocks of outputs, zeros behind the last input and output:
 /// [block][inputs / kInputs][tap][half of the outputs][pair of inputs][output][2]. And biases.
 struct Panels {
-  i64 blocks, parts, taps;
+  i64 inputs, taps, blocks, parts;
   Scratch values;
   std::vector<float> biases;
 
-  explicit Panels(const ConvWeights& weights)
-      : blocks(ceil_div(weights.out_channels, kOutputs)),
-        parts(ceil_div(weights.in_channels_per_group, kInputs)),
-        taps(weights.kernel_h * weights.kernel_w),
+  /// Of patches, the inputs are all values of a window.
+  Panels(const ConvWeights& weights, bool of_patches)
+      : inputs(weights.in_channels_per_group * (of_patches ? weights.kernel_h * weights.kernel_w : 1)),
+        taps(of_patches ? 1 : weights.kernel_h * weights.kernel_w),
+        blocks(ceil_div(weights.out_channels, kOutputs)),
+        parts(ceil_div(inputs, kInputs)),
         values(Scratch::to_keep(static_cast<std::uint64_t>(blocks * of_block()) * sizeof(bfloat16))),
         biases(static_cast<std::size_t>(blocks * kOutputs)) {
     constexpr i64 kPackGrain = 16 * 1024;  // min values per thread
@@ -129,13 +138,14 @@ struct Panels {
   i64 of_block() const { return parts * taps * 2 * kTileValues; }
   const bfloat16* block(i64 index) const { return reinterpret_cast<bfloat16*>(values.data()) + index * of_block(); }
 
-  static std::shared_ptr<const Panels> of(const ConvWeights& weights) {
-    return weights.derived<const Panels>("tiles", [&] { return std::make_shared<const Panels>(weights); });
+  static std::shared_ptr<const Panels> of(const ConvWeights& weights, bool of_patches) {
+    return weights.derived<const Panels>(of_patches ? "tiles of patches" : "tiles",
+                                         [&] { return std::make_shared<const Panels>(weights, of_patches); });
   }
 
  private:
   void pack(const ConvWeights& weights, i64 index, i64 part) const {
-    const i64 inputs = weights.in_channels_per_group, first = part * kInputs;
+    const i64 first = part * kInputs;
     const i64 count = std::min(kInputs, inputs - first);
     bfloat16* const to =
         reinterpret_cast<bfloat16*>(values.data()) + index * of_block() + part * taps * 2 * kTileValues;
@@ -149,70 +159,6 @@ struct Panels {
   }
 };
 
-/// A convolution, and its division into strips.
-struct Plan {
-  const ConvCall& call;
-  Activation activation, after;
-  i64 planes;             ///< of kInputs channels
-  i64 pitch;              ///< pixels from one row of a strip to the next
-  i64 lost;               ///< rows of the source that a strip has more for each image than rows of results
-  i64 rows, images;       ///< of results in a strip
-  i64 parts;              ///< strips of an image
-  std::vector<i64> taps;  ///< their distances, in bytes
-
-  i64 strips() const { return ceil_div(call.dst.n, images) * parts; }
-  /// Return the bytes of a plane; the last block of pixels may read behind the strip.
-  i64 plane_bytes() const { return (images * (rows + lost) * pitch + kPixels) * kPixelBytes; }
-};
-
-Plan plan_of(const ConvCall& call, const Activation& activation, const Activation& after) {
-  const Window& w = call.window;
-  const Tensor& dst = call.dst;
-  Plan plan = {call, activation, after};
-  plan.planes = ceil_div(call.src.c, kInputs);
-  plan.pitch = dst.w + reach_w(w) - 1, plan.lost = reach_h(w) - 1;
-  const i64 of_weights = call.weights->out_channels * w.kernel_h * w.kernel_w * plan.planes * kPixelBytes;
-  const i64 limit = std::clamp(of_weights / 4, kLeastStrip, kMostStrip);
-  const i64 of_row = plan.pitch * plan.planes * kPixelBytes;
-  plan.rows = std::clamp<i64>(limit / of_row - plan.lost, 1, dst.h);
-  plan.parts = ceil_div(dst.h, plan.rows), plan.rows = ceil_div(dst.h, plan.parts);
-  plan.parts = ceil_div(dst.h, plan.rows);
-  plan.images = 1;
-  if (plan.parts == 1) {
-    const i64 at_once = std::max<i64>(1, limit / ((plan.rows + plan.lost) * of_row));
-    plan.images = std::min(at_once, std::max<i64>(1, dst.n / max_threads()));
-  }
-  for (i64 p = 0; p < w.kernel_h; ++p)
-    for (i64 q = 0; q < w.kernel_w; ++q)
-      plan.taps.push_back((p * w.dilation_h * plan.pitch + q * w.dilation_w) * kPixelBytes);
-  return plan;
-}
-
-/// Where a block's pixels are in the result: their numbers there, -1 for those that are not stored.
-using Places = std::array<i64, kPixels>;
-
-/// One strip: `n` and `y` are those of its first result.
-struct Strip {
-  const Plan& plan;
-  i64 n, y, images, rows;
-
-  /// Return the number of results, with those between two rows.
-  i64 positions() const { return (images * (rows + plan.lost) - plan.lost - 1) * plan.pitch + plan.call.dst.w; }
-  void set_places(i64 first, Places& places) const {
-    const Tensor& dst = plan.call.dst;
-    const i64 of_image = (rows + plan.lost) * plan.pitch;
-    i64 image = first / of_image, row = first % of_image / plan.pitch, column = first % plan.pitch;
-    for (i64& place : places) {
-      const bool is_stored = image < images && row < rows && column < dst.w;
-      place = is_stored ? ((n + image) * dst.h + y + row) * dst.w + column : -1;
-      if (++column < plan.pitch) continue;
-      column = 0;
-      if (++row < rows + plan.lost) continue;
-      row = 0, ++image;
-    }
-  }
-};
-
 /// Return the address of a pixel by its number in an image.
 template <class Value>
 Value* pixel_of(const Tensor& image, i64 number, bool is_one) {
@@ -222,158 +168,235 @@ Value* pixel_of(const Tensor& image, i64 number, bool is_one) {
   return data + row / image.h * image.n_stride + row % image.h * image.h_stride + number % image.w * image.w_stride;
 }
 
+/// Sums of kPixels and kOutputs, and which of them are results.
+struct Block {
+  alignas(64) std::array<float, kPixels * kOutputs> sums;
+  Places places;   ///< if results have gaps
+  i64 place = 0;   ///< otherwise that of the first pixel
+  i64 next = 0;    ///< pixel to store
+  i64 end = 0;     ///< behind the last one
+  i64 output = 0;  ///< the first one
+  const float* bias = nullptr;
+};
+
+MPSCNN_AMX void store_pair(float* to, __m512 a, __m512 b) { _mm512_storeu_ps(to, a), _mm512_storeu_ps(to + kRows, b); }
+MPSCNN_AMX void store_pair(bfloat16* to, __m512 a, __m512 b) {
+  _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+}
+
+/// How results of kOutputs are computed from sums, if no gate is.
+enum class Ending : std::uint8_t {
+  low,         ///< max(sum, low)
+  clamp,       ///< of the sum
+  added_low,   ///< max(sum + addend, low)
+  added_clamp  ///< clamp(clamp(sum) + addend)
+};
+
 /// Stores the results of a block, a few pixels at a time: while the next block's products are computed.
 template <class Result>
 struct Finish {
-  const Plan& plan;
-  const bool is_one = is_one_row(plan.call.dst), adds_one = is_one_row(plan.call.addend);
-  alignas(64) std::array<std::array<float, kPixels * kOutputs>, 2> sums;
-  std::array<Places, 2> places;
-  int side = 0;        ///< of the block whose products are computed
-  i64 next = kPixels;  ///< pixel of the block before
-  i64 output = 0;      ///< its first one
-  const float* bias = nullptr;
+  Finish(const Plan& of, bool with_gaps) : plan(of), has_gaps(with_gaps) {
+    const Activation &activation = plan.activation, &after = plan.after;
+    const bool is_clamp = activation.gate == Activation::none && after.gate == Activation::none;
+    if (!is_clamp || !is_one || !adds_one) return;
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    const bool has_high = activation.high < kInfinity;
+    if (!plan.call.adds())
+      whole = has_high ? of_gaps<Ending::clamp>() : of_gaps<Ending::low>();
+    else if (has_high || activation.low > -kInfinity || after.high < kInfinity)
+      whole = of_gaps<Ending::added_clamp>();
+    else
+      whole = of_gaps<Ending::added_low>();
+  }
+  Finish(const Finish&) = delete;
 
-  float* own() { return sums[static_cast<std::size_t>(side)].data(); }
-  Places& own_places() { return places[static_cast<std::size_t>(side)]; }
-  /// The products of a block have been stored.
-  void add(i64 first_output, const float* of_bias) { side = 1 - side, next = 0, output = first_output, bias = of_bias; }
+  /// Return the sums and places of the block whose products are computed.
+  Block& own() { return blocks[side]; }
+  /// Its products have been stored.
+  void add() { side = 1 - side; }
   MPSCNN_AMX void run(i64 pixels) {
+    Block& block = blocks[1 - side];
+    const i64 end = std::min(block.next + pixels, block.end);
+    if (block.next >= end) return;
+    if (whole && plan.call.dst.c - block.output >= kOutputs)
+      whole(*this, block, end);
+    else
+      activate_until(block, end);
+    block.next = end;
+  }
+
+  const Plan& plan;
+  const bool has_gaps;
+
+ private:
+  using Whole = void (*)(const Finish&, const Block&, i64 end);
+
+  template <Ending ending>
+  Whole of_gaps() const {
+    return has_gaps ? end_whole<ending, true> : end_whole<ending, false>;
+  }
+  template <Ending ending, bool gaps>
+  MPSCNN_AMX static void end_whole(const Finish& self, const Block& block, i64 end) {
+    constexpr bool adds = ending == Ending::added_low || ending == Ending::added_clamp;
+    const Plan& plan = self.plan;
+    const Tensor &dst = plan.call.dst, &addend = plan.call.addend;
+    const __m512 low = _mm512_set1_ps(plan.activation.low), high = _mm512_set1_ps(plan.activation.high);
+    const __m512 low_after = _mm512_set1_ps(plan.after.low), high_after = _mm512_set1_ps(plan.after.high);
+    const __m512 bias_0 = _mm512_loadu_ps(block.bias), bias_1 = _mm512_loadu_ps(block.bias + kRows);
+    Result* const data = reinterpret_cast<Result*>(dst.data) + block.output;
+    const Result* const added = reinterpret_cast<const Result*>(addend.data) + block.output;
+    const float* from = block.sums.data() + block.next * kOutputs;
+    for (i64 pixel = block.next; pixel < end; ++pixel, from += kOutputs) {
+      const i64 place = gaps ? block.places[static_cast<std::size_t>(pixel)] : block.place + pixel;
+      if (gaps && place < 0) continue;
+      __m512 a = _mm512_add_ps(_mm512_load_ps(from), bias_0), b = _mm512_add_ps(_mm512_load_ps(from + kRows), bias_1);
+      if constexpr (ending == Ending::low) a = _mm512_max_ps(low, a), b = _mm512_max_ps(low, b);
+      if constexpr (ending == Ending::clamp || ending == Ending::added_clamp)
+        a = clamp(low, high, a), b = clamp(low, high, b);
+      if constexpr (adds) {
+        const Result* const other = added + place * addend.w_stride;
+        a = _mm512_add_ps(a, load(All16(), other)), b = _mm512_add_ps(b, load(All16(), other + kRows));
+        a = _mm512_max_ps(low_after, a), b = _mm512_max_ps(low_after, b);
+        if constexpr (ending == Ending::added_clamp) a = _mm512_min_ps(high_after, a), b = _mm512_min_ps(high_after, b);
+      }
+      Result* const to = data + place * dst.w_stride;
+      __builtin_prefetch(to + kPixels * dst.w_stride, 1);  // of the next block, which is written, too
+      store_pair(to, a, b);
+    }
+  }
+  MPSCNN_AMX void activate_until(const Block& block, i64 end) const {
     const Tensor& dst = plan.call.dst;
-    const auto other = static_cast<std::size_t>(1 - side);
-    const i64 end = std::min(next + pixels, kPixels), left = dst.c - output;
-    for (; next < end; ++next) {
-      const i64 place = places[other][static_cast<std::size_t>(next)];
+    const i64 left = dst.c - block.output;
+    for (i64 pixel = block.next; pixel < end; ++pixel) {
+      const i64 place = has_gaps ? block.places[static_cast<std::size_t>(pixel)] : block.place + pixel;
       if (place < 0) continue;
-      const float* const from = sums[other].data() + next * kOutputs;
-      Result* const to = pixel_of<Result>(dst, place, is_one) + output;
+      const float* const from = block.sums.data() + pixel * kOutputs;
+      Result* const to = pixel_of<Result>(dst, place, is_one) + block.output;
       const Result* addend = nullptr;
-      if (plan.call.adds()) addend = pixel_of<const Result>(plan.call.addend, place, adds_one) + output;
+      if (plan.call.adds()) addend = pixel_of<const Result>(plan.call.addend, place, adds_one) + block.output;
       for (i64 half = 0; half < kOutputs; half += kRows) {
         if (left <= half) break;
         const __mmask16 lanes = avx512::lanes_of(left - half);
-        __m512 result = _mm512_add_ps(_mm512_load_ps(from + half), _mm512_loadu_ps(bias + half));
+        __m512 result = _mm512_add_ps(_mm512_load_ps(from + half), _mm512_loadu_ps(block.bias + half));
         result = activate_for(Result(), plan.activation, result);
         if (addend) result = activate(plan.after, _mm512_add_ps(result, load(lanes, addend + half)));
         store(lanes, to + half, result);
       }
     }
   }
+
+  const bool is_one = is_one_row(plan.call.dst), adds_one = is_one_row(plan.call.addend);
+  Whole whole = nullptr;  ///< for blocks of kOutputs results; null: as the others
+  std::size_t side = 0;   ///< of the block whose products are computed
+  std::array<Block, 2> blocks = {};
 };
 
-/// Copy a strip of the source by planes, with zeros outside of it and behind its channels.
-MPSCNN_AVX512 void copy_strip(const Strip& strip, std::byte* const to) {
-  const Plan& plan = strip.plan;
-  const Tensor& src = plan.call.src;
-  const Window& w = plan.call.window;
-  const i64 of_plane = plan.plane_bytes(), width = plan.pitch * kPixelBytes;
-  const i64 before = std::clamp<i64>(-w.start_w, 0, plan.pitch);
-  const i64 inside = std::clamp<i64>(src.w - w.start_w, before, plan.pitch) - before;
-  const i64 whole = src.c / kInputs, rest = src.c % kInputs;
-  const __mmask32 lanes = (__mmask32{1} << rest) - 1;
-  i64 at = 0;
-  for (i64 image = 0; image < strip.images; ++image)
-    for (i64 row = 0; row < strip.rows + plan.lost; ++row, at += width) {
-      const i64 from_y = strip.y + row + w.start_h;
-      const i64 pixels = from_y < 0 || from_y >= src.h ? 0 : inside;
-      for (i64 plane = 0; plane < plan.planes; ++plane) {
-        std::byte* const line = to + plane * of_plane + at;
-        const i64 zeros = pixels ? before * kPixelBytes : width, end = (before + pixels) * kPixelBytes;
-        std::memset(line, 0, static_cast<std::size_t>(zeros));
-        if (pixels) std::memset(line + end, 0, static_cast<std::size_t>(width - end));
-      }
-      if (!pixels) continue;
-      const std::byte* from = src.at(strip.n + image, from_y, before + w.start_w);
-      std::byte* pixel = to + at + before * kPixelBytes;
-      for (i64 x = 0; x < pixels;
-           ++x, from += src.w_stride * static_cast<i64>(sizeof(bfloat16)), pixel += kPixelBytes) {
-        for (i64 plane = 0; plane < whole; ++plane)
-          _mm512_storeu_si512(pixel + plane * of_plane, _mm512_loadu_si512(from + plane * kPixelBytes));
-        if (rest)
-          _mm512_storeu_si512(pixel + whole * of_plane, _mm512_maskz_loadu_epi16(lanes, from + whole * kPixelBytes));
-      }
-    }
-}
-
-/// Compute blocks [begin, end) of the outputs of a strip.
-template <class Tiles, class Result>
-MPSCNN_AMX void convolve(const Strip& strip, const std::byte* source, const Panels& weights, i64 begin, i64 end,
+/// Compute the blocks of kPixels pixels of a strip for one block of outputs.
+template <class Tiles, int halves, class Result>
+MPSCNN_AMX void convolve(const Strip& strip, const Source& source, const Panels& weights, i64 output,
                          Finish<Result>& finish) {
-  const i64 positions = strip.positions(), taps = weights.taps, of_plane = strip.plan.plane_bytes();
+  const i64 taps = weights.taps;
   const i64 at_once = ceil_div(kPixels, taps * weights.parts);
   const i64* const distances = strip.plan.taps.data();
-  for (i64 output = begin; output < end; ++output)
-    for (i64 first = 0; first < positions; first += kPixels) {
-      strip.set_places(first, finish.own_places());
-      const std::byte* pixels = source + first * kPixelBytes;
-      const bfloat16* values = weights.block(output);
-      Tiles::clear();
-      for (i64 part = 0; part < weights.parts; ++part, pixels += of_plane)
-        for (i64 tap = 0; tap < taps; ++tap, values += 2 * kTileValues) {
-          Tiles::multiply(pixels + distances[tap], values);
-          finish.run(at_once);
-        }
-      Tiles::store(finish.own());
-      finish.add(output * kOutputs, weights.biases.data() + output * kOutputs);
+  for (i64 first = 0; first < strip.count; first += kPixels) {
+    const i64 begin = strip.plan.reading == Reading::in_place ? std::min(first, strip.last_block()) : first;
+    Block& block = finish.own();
+    if (finish.has_gaps) strip.set_places(first, block.places);
+    block.place = strip.first + begin;
+    block.next = first - begin, block.end = std::min(kPixels, strip.count - begin);
+    block.output = output * kOutputs, block.bias = weights.biases.data() + output * kOutputs;
+    const bfloat16* values = weights.block(output);
+    Tiles::clear();
+    for (i64 part = 0; part < weights.parts; ++part) {
+      const bool is_whole = part < source.whole;
+      const i64 stride = is_whole ? source.stride : kPixelBytes;
+      const std::byte* const pixels = (is_whole ? source.data + part * source.of_plane : source.rest) + begin * stride;
+      for (i64 tap = 0; tap < taps; ++tap, values += 2 * kTileValues) {
+        Tiles::template multiply<halves>(pixels + distances[tap], stride, values);
+        finish.run(at_once);
+      }
     }
-  finish.run(kPixels);
+    Tiles::template store<halves>(block.sums.data());
+    finish.add();
+  }
 }
 
 template <class Tiles, class Result>
 void convolve(const Plan& plan, const Panels& weights) {
   const Tensor& dst = plan.call.dst;
   const i64 threads = threads_for(dst.size() * plan.call.src.c * weights.taps, kGrain), strips = plan.strips();
-  // If strips cannot be shared equally, the outputs are.
-  const i64 slices = strips % threads == 0 || strips >= 8 * threads ? 1 : std::min(threads, weights.blocks);
-  const i64 bytes = plan.planes * plan.plane_bytes();
+  const i64 slices = plan.by_outputs ? std::min(threads, weights.blocks) : 1;
+  const i64 bytes = plan.copied_bytes();
   const Scratch memory(static_cast<std::uint64_t>(bytes * threads));
   parallel_ranges(strips * slices, static_cast<int>(threads), [&](i64 begin, i64 end) {
     std::byte* const own = memory.data() + bytes * thread_number();
-    Finish<Result> finish{plan};
+    Finish<Result> finish(plan, Strip(plan, 0).has_gaps());
     Tiles::begin();
     for (i64 task = begin; task < end; ++task) {
-      const i64 index = task / slices, slice = task % slices;
-      Strip strip = {plan, index / plan.parts * plan.images, index % plan.parts * plan.rows};
-      strip.images = std::min(plan.images, dst.n - strip.n), strip.rows = std::min(plan.rows, dst.h - strip.y);
-      copy_strip(strip, own);
-      convolve<Tiles>(strip, own, weights, weights.blocks * slice / slices, weights.blocks * (slice + 1) / slices,
-                      finish);
+      const i64 slice = task / strips;
+      const Strip strip(plan, task % strips);
+      const Source source = source_of(strip, own);
+      const i64 last = weights.blocks * (slice + 1) / slices;
+      for (i64 output = weights.blocks * slice / slices; output < last; ++output) {
+        const bool is_half = dst.c <= output * kOutputs + kRows;
+        is_half ? convolve<Tiles, 1>(strip, source, weights, output, finish)
+                : convolve<Tiles, 2>(strip, source, weights, output, finish);
+      }
     }
+    finish.run(kPixels);
     Tiles::end();
   });
 }
 
-/// Return whether this is faster than oneDNN: where sums are long, because the copy of the source, and the results
-/// between two rows, cost less then. Measured on a Xeon with AMX: 1.0 to 1.8 times as fast from 512 inputs on.
-bool pays(const ConvWeights& weights) {
-  return weights.kernel_h * weights.kernel_w >= 9 && weights.in_channels_per_group >= 512 &&
-         weights.out_channels >= 256;
+/// Return whether this is faster than oneDNN. Measured on a Xeon with AMX: where the other thread of a core computes
+/// too, nearly all convolutions are, by up to 2; where it does not, images beyond the caches with few products per
+/// value, results that fill tiles in part, and copies for strides of few channels are not.
+bool pays(const ConvCall& call, Reading reading, const Activation& activation) {
+  const ConvWeights& weights = *call.weights;
+  const Window& w = call.window;
+  if (weights.out_channels < kRows) return false;
+  switch (reading) {
+    case Reading::patches: {
+      constexpr i64 kLargeImage = 20'000;  // pixels
+      const bool is_large = weights.out_channels >= 2 * kOutputs || call.dst.n * call.dst.h * call.dst.w >= kLargeImage;
+      return is_large && w.kernel_h * w.kernel_w * call.src.c <= kInputs;
+    }
+    case Reading::in_place:  // oneDNN's sigmoid takes as long as the products of some 100 inputs
+      return weights.in_channels_per_group >= 128 || activation.gate == Activation::sigmoid;
+    case Reading::planes: return w.stride_h * w.stride_w == 1 || weights.in_channels_per_group >= 128;
+  }
+  return false;
 }
 
 }  // namespace
+}  // namespace tiles
 
 const char* conv_tiles(const ConvCall& call) {
+  using namespace tiles;
   const ConvWeights& weights = *call.weights;
   const Window& w = call.window;
   const bool is_tested = is_forced("tiles") && has_avx512_bfloat16();
   if (!multiplies_tiles() && !is_tested) return "the processor has no tiles of bfloat16";
-  if (!call.reduced_precision || call.src.format != Format::bfloat16) return "the source is not of bfloat16";
+  if (!call.reduced_precision) return "products of float32";
+  if (call.src.format != Format::bfloat16 && call.src.format != Format::float32) return "a source of another format";
   const bool is_bfloat = call.dst.format == Format::bfloat16;
   if (!is_bfloat && call.dst.format != Format::float32) return "results are of another format";
   if (call.adds() && call.addend.format != call.dst.format) return "an addend of another format";
   if (weights.groups != 1) return "groups";
   if (weights.in_place) return "weights would be packed at each call";
-  if (w.stride_h != 1 || w.stride_w != 1) return "strides";
-  const bool is_inside = w.start_h >= 0 && w.start_w >= 0 && w.start_h + call.dst.h + reach_h(w) - 1 <= call.src.h &&
-                         w.start_w + call.dst.w + reach_w(w) - 1 <= call.src.w;
+  const bool is_inside = w.start_h >= 0 && w.start_w >= 0 &&
+                         w.start_h + (call.dst.h - 1) * w.stride_h + reach_h(w) <= call.src.h &&
+                         w.start_w + (call.dst.w - 1) * w.stride_w + reach_w(w) <= call.src.w;
   if (w.edge != Edge::zero && !is_inside) return "edges are clamped";
   if (is_fully_connected(call)) return "a product of matrices";
   const std::optional<Activation> activation = activation_of(*call.neuron);
   const std::optional<Activation> after = call.after ? activation_of(*call.after) : Activation();
   if (!activation || !after) return "a neuron without vectors";
-  if (!pays(weights) && !call.wants("tiles")) return "oneDNN is as fast";
-  const Plan plan = plan_of(call, *activation, *after);
-  const std::shared_ptr<const Panels> panels = Panels::of(weights);
+  const std::optional<Reading> reading = reading_of(call);
+  if (!reading) return "rows of windows have more than a tile's inputs, or gaps";
+  if (!pays(call, *reading, *activation) && !call.wants("tiles")) return "oneDNN is as fast";
+  const Plan plan = plan_of(call, *reading, *activation, *after);
+  const std::shared_ptr<const Panels> panels = Panels::of(weights, *reading == Reading::patches);
   if (multiplies_tiles())
     is_bfloat ? convolve<Hardware, bfloat16>(plan, *panels) : convolve<Hardware, float>(plan, *panels);
   else
