@@ -89,6 +89,62 @@ def test_exact(threads: int) -> None:
     assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") >= 4 * len(SHAPES)
 
 
+RANDOM = """
+import random, numpy, torch, mpscnn
+torch.manual_seed(0)
+of = random.Random(0)
+
+class Block(torch.nn.Module):
+    def __init__(self, first, layer, neuron, last, adds):
+        super().__init__()
+        self.first, self.layer, self.neuron, self.last, self.adds = first, layer, neuron, last, adds
+
+    def forward(self, x):
+        x = self.first(x)
+        y = self.neuron(self.layer(x))
+        return self.last(torch.relu(x + y) if self.adds else y)
+
+def same(channels):
+    layer = torch.nn.Conv2d(channels, channels, 1, bias=False)
+    layer.weight.data = torch.eye(channels)[:, :, None, None]
+    return layer
+
+compared = 0
+while compared < 60:
+    inputs = of.choice((1, 3, 4, 15, 16, 17, 32, 33, 40, 64, 96, 130))
+    outputs = inputs if of.random() < 0.3 else of.choice((1, 5, 16, 17, 32, 33, 48, 64, 70))
+    kernel, stride, dilation = ([of.choice(s) for _ in "hw"] for s in ((1, 1, 2, 3, 3, 5), (1, 1, 2, 3), (1, 1, 2)))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    padding = [of.randrange(r) for r in reach]
+    layer = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation)
+    is_not_zero = torch.rand(layer.weight.shape) < 60 / layer.weight[0].numel()
+    layer.weight.data = torch.randint(-1, 2, layer.weight.shape) * is_not_zero.float()
+    layer.bias.data = torch.randint(-3, 4, (outputs,)).float()
+    x = torch.randint(-1, 2, (of.choice((1, 2, 5)), inputs, of.randint(1, 40), of.randint(1, 40))).float()
+    if any(e + 2 * p < r for e, p, r in zip(x.shape[2:], padding, reach)):
+        continue
+    adds = layer(x).shape == x.shape
+    first = same(inputs) if adds or of.random() < 0.5 else torch.nn.Identity()
+    module = Block(first, layer, of.choice((torch.nn.Identity(), torch.nn.ReLU6())), same(outputs), adds).eval()
+    right = module(x).detach().numpy()
+    if abs(right).max() > 256:
+        continue
+    network = mpscnn.load(module, input_shapes=tuple(x.shape), allow_reduced_precision=True)
+    assert numpy.array_equal(network(x.numpy()), right), (layer, tuple(x.shape), adds)
+    compared += 1
+"""
+
+
+def test_random() -> None:
+    """Windows, strides, dilations and padding of each axis at random, also with sums, exact for small integers."""
+    environment = os.environ | {"MPSCNN_TRACE": "dispatch", "MPSCNN_IMPL": "tiles"}
+    done = subprocess.run(
+        [sys.executable, "-c", RANDOM], capture_output=True, text=True, timeout=300, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") > 60
+
+
 NOT_A_NUMBER = """
 import numpy, torch, mpscnn
 torch.manual_seed(0)
