@@ -49,15 +49,18 @@ SHAPES = [
     (256, 256, 3, 2, 28, 28, 2),
 ]
 
-PROGRAM = """
-import numpy, torch, mpscnn
+# A layer that copies.
+SAME = """
+import random, numpy, torch, mpscnn
 torch.manual_seed(0)
 
 def same(channels):
     layer = torch.nn.Conv2d(channels, channels, 1, bias=False)
     layer.weight.data = torch.eye(channels)[:, :, None, None]
     return layer
+"""
 
+PROGRAM = """
 for inputs, outputs, kernel, n, h, w, *stride in {shapes}:
     for neuron in (torch.nn.Identity(), torch.nn.ReLU6()):
         layer = torch.nn.Conv2d(inputs, outputs, kernel, *stride, padding=kernel // 2)
@@ -77,7 +80,7 @@ for inputs, outputs, kernel, n, h, w, *stride in {shapes}:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_exact(threads: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(shapes=SHAPES)],
+        [sys.executable, "-c", SAME + PROGRAM.format(shapes=SHAPES)],
         capture_output=True,
         text=True,
         timeout=300,
@@ -90,8 +93,6 @@ def test_exact(threads: int) -> None:
 
 
 RANDOM = """
-import random, numpy, torch, mpscnn
-torch.manual_seed(0)
 of = random.Random(0)
 
 class Block(torch.nn.Module):
@@ -103,11 +104,6 @@ class Block(torch.nn.Module):
         x = self.first(x)
         y = self.neuron(self.layer(x))
         return self.last(torch.relu(x + y) if self.adds else y)
-
-def same(channels):
-    layer = torch.nn.Conv2d(channels, channels, 1, bias=False)
-    layer.weight.data = torch.eye(channels)[:, :, None, None]
-    return layer
 
 compared = 0
 while compared < 60:
@@ -139,7 +135,7 @@ def test_random() -> None:
     """Windows, strides, dilations and padding of each axis at random, also with sums, exact for small integers."""
     environment = os.environ | {"MPSCNN_TRACE": "dispatch", "MPSCNN_IMPL": "tiles"}
     done = subprocess.run(
-        [sys.executable, "-c", RANDOM], capture_output=True, text=True, timeout=300, check=False, env=environment
+        [sys.executable, "-c", SAME + RANDOM], capture_output=True, text=True, timeout=300, check=False, env=environment
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr.count("mpscnn dispatch: convolve: tiles\n") > 60
