@@ -38,10 +38,10 @@ struct Configuration {
 static_assert(sizeof(Configuration) == 64);
 alignas(64) constexpr Configuration kConfiguration;
 
-/// The processor's tiles: 0 to 3 have sums [pixels][outputs], 4 and 5 pixels, 6 weights. A core has few more registers
-/// for tiles than names. If the other thread of the core computes too, loads and products wait for each other when all
-/// tiles have values: loops with eight ran at 660 GFLOP/s then, with seven that become zeros after their last use at
-/// 1000, and both at 2290 with the core for themselves (Xeon, model 207). Tiles of zeros need no register.
+/// The processor's tiles: 0 to 3 have sums [pixels][outputs], 4 and 5 pixels, 6 weights. On some cores, loads
+/// and products wait for each other when all tiles have values, as if registers were few, probably because the other
+/// thread of the core computes too: loops with eight tiles ran at 660 GFLOP/s there, with seven that become zeros after
+/// their last use at 1000, and both at 2250 to 2290 on other cores (Xeon, model 207).
 struct Hardware {
   MPSCNN_AMX static void begin() { _tile_loadconfig(&kConfiguration); }
   MPSCNN_AMX static void end() { _tile_release(); }
@@ -348,9 +348,8 @@ void convolve(const Plan& plan, const Panels& weights) {
   });
 }
 
-/// Return whether this is faster than oneDNN. Measured on a Xeon with AMX: where the other thread of a core computes
-/// too, nearly all convolutions are, by up to 2; where it does not, images beyond the caches with few products per
-/// value, results that fill tiles in part, and copies for strides of few channels are not.
+/// Return whether this is faster than oneDNN, by layers of networks on a Xeon with AMX. Not faster were images beyond
+/// the caches with few products per value, results that fill tiles in part, and copies for strides of few channels.
 bool pays(const ConvCall& call, Reading reading, const Activation& activation) {
   const ConvWeights& weights = *call.weights;
   const Window& w = call.window;
@@ -361,7 +360,7 @@ bool pays(const ConvCall& call, Reading reading, const Activation& activation) {
       const bool is_large = weights.out_channels >= 2 * kOutputs || call.dst.n * call.dst.h * call.dst.w >= kLargeImage;
       return is_large && w.kernel_h * w.kernel_w * call.src.c <= kInputs;
     }
-    case Reading::in_place:  // oneDNN's sigmoid takes as long as the products of some 100 inputs
+    case Reading::in_place:  // oneDNN's sigmoid is slow
       return weights.in_channels_per_group >= 128 || activation.gate == Activation::sigmoid;
     case Reading::planes: return w.stride_h * w.stride_w == 1 || weights.in_channels_per_group >= 128;
   }
