@@ -43,10 +43,14 @@ _BEYOND = {
     "AVX512_CORE": "avx512_(vnni|bf16|fp16)|avx_|amx",
 }
 _beyond = re.compile(_BEYOND.get(os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper(), "$"))
-PROCESSOR = frozenset(
+_words = frozenset(
     word for word in (_CPUINFO.read_text().split() if _CPUINFO.exists() else ()) if not _beyond.match(word)
 )
-"""Names of the processor's features, among other words; without those that ONEDNN_MAX_CPU_ISA excludes."""
+# The engine multiplies float32 where products of bfloat16 take longer: has_slow_pairs() in compiled.cpp.
+_has_slow_pairs = _words >= {"GenuineIntel", "avx512_fp16"} and "amx_bf16" not in _words
+PROCESSOR = _words - {"avx512_bf16"} if _has_slow_pairs else _words
+"""Names of the processor's features, among other words; without those that ONEDNN_MAX_CPU_ISA excludes, or that make
+convolutions slower."""
 
 shares_images = pytest.mark.skipif(
     APPLE or ENGINE in ("split", "cuda-host"), reason="images of this device have memory of their own"

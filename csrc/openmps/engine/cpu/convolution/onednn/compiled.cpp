@@ -34,6 +34,12 @@ unsigned amd_family() {
   if (!has_avx512() || !__builtin_cpu_is("amd") || !__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return 0;
   return ((eax >> 8) & 15) + ((eax >> 20) & 255);
 }
+
+/// Return whether the processor is Intel's Sapphire Rapids or later: those with AVX512_FP16. There, an instruction of
+/// vectors of bfloat16 takes as long as four of float32 (docs/performance.md); those of tiles are fast.
+bool has_slow_pairs() { return __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512fp16"); }
+#else
+bool has_slow_pairs() { return false; }
 #endif
 
 std::shared_ptr<void> owned(Scratch scratch) {
@@ -61,13 +67,13 @@ const std::string& onednn_version() {
   return *text;
 }
 
-bool multiplies_bfloat16() {
-  static const bool result = allows(dnnl::cpu_isa::avx512_core_bf16);
+bool multiplies_tiles() {
+  static const bool result = allows(dnnl::cpu_isa::avx512_core_amx);
   return result;
 }
 
-bool multiplies_tiles() {
-  static const bool result = allows(dnnl::cpu_isa::avx512_core_amx);
+bool multiplies_bfloat16() {
+  static const bool result = allows(dnnl::cpu_isa::avx512_core_bf16) && (multiplies_tiles() || !has_slow_pairs());
   return result;
 }
 
