@@ -95,7 +95,7 @@ def gates() -> Iterator[tuple[str, Array]]:
 
 
 def groups() -> Iterator[tuple[str, Array]]:
-    """Yield chains of convolutions, and gates in front of one, whose results are images of their own or the source."""
+    """Yield convolutions that are computed together, whose results are images of their own or the source."""
     rng = np.random.default_rng(9)
 
     def convolution(inputs: int, outputs: int, size: int = 1, count: int = 1) -> mpscnn.Convolution:
@@ -105,6 +105,8 @@ def groups() -> Iterator[tuple[str, Array]]:
     expand, depthwise, project = convolution(8, 40), convolution(40, 40, 3, 40), convolution(40, 8)
     last, product = convolution(8, 8), mpscnn.Multiply()
     x, pixels = rng.normal(size=(2, 20, 12, 8)).astype(np.float32), rng.normal(size=(2, 1, 1, 8)).astype(np.float32)
+    widen, narrow = convolution(1, 64, 3), convolution(64, 1)
+    large = rng.normal(size=(1, 400, 400, 1)).astype(np.float32)  # 41 MB between the two
     for in_place in (False, True):
         image, gates = mpscnn.Image.from_array(x), mpscnn.Image.from_array(pixels)
         with mpscnn.CommandBuffer() as commands:
@@ -117,6 +119,11 @@ def groups() -> Iterator[tuple[str, Array]]:
             gated = product.encode(commands, image, gates, temporary=True)
             y = last.encode(commands, gated, out=image if in_place else None)
         yield f"gated, {in_place}", y.numpy().copy()
+        image = mpscnn.Image.from_array(large)
+        with mpscnn.CommandBuffer() as commands:
+            between = widen.encode(commands, image, temporary=True)
+            y = narrow.encode(commands, between, out=image if in_place else None)
+        yield f"bands, {in_place}", y.numpy()[:, ::7].copy()
 
 
 def copies() -> Iterator[tuple[str, Array]]:

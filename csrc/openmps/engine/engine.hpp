@@ -40,6 +40,12 @@ class Marker {
   virtual ~Marker() = default;
 };
 
+/// Adjacent steps of a list, from one on.
+struct StepGroup {
+  std::size_t count = 1;
+  bool stores_images = true;  ///< between the steps; if not, the plan places none of them in its arena
+};
+
 /// Solves problems. start() and try_run() are called by one thread at a time per queue; several queues may call at
 /// once. Failures throw std::bad_alloc or EngineError with a sentence; no shape is refused.
 class Engine : public std::enable_shared_from_this<Engine> {
@@ -134,11 +140,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual bool may_group(const Problem&) const { return false; }
   /// Solve a group of steps together, or return false and do nothing: each is then solved by itself.
   virtual bool try_run_group(std::span<const Problem* const>) { return false; }
-  /// Return how many adjacent steps may be solved together. problem(i) is that of step i, or null beyond the last one;
+  /// Return which adjacent steps may be solved together. problem(i) is that of step i, or null beyond the last one;
   /// ends(image, count): whether nothing behind the first `count` steps reads the values that the image has there.
-  virtual std::size_t group(const std::function<const Problem*(std::size_t)>& /*problem*/,
-                            const std::function<bool(const ImageView&, std::size_t)>& /*ends*/) const {
-    return 1;
+  virtual StepGroup group(const std::function<const Problem*(std::size_t)>& /*problem*/,
+                          const std::function<bool(const ImageView&, std::size_t)>& /*ends*/) const {
+    return {};
   }
 };
 

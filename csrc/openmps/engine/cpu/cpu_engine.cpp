@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "engine/cpu/convolution/bands.hpp"
 #include "engine/cpu/convolution/binary_conv.hpp"
 #include "engine/cpu/convolution/conv_gradient.hpp"
 #include "engine/cpu/convolution/conv_pool.hpp"
@@ -87,14 +88,18 @@ class CpuEngine final : public Engine {
   bool computes_on_threads() const override { return true; }
   bool keeps_lists() const override { return true; }
   bool moves_operands() const override { return true; }
-  bool may_group(const Problem& first) const override { return cpu::may_chain(first) || cpu::may_gate(first); }
-  std::size_t group(const std::function<const Problem*(std::size_t)>& problem,
-                    const std::function<bool(const ImageView&, std::size_t)>& ends) const override {
-    return std::max(cpu::chain_length(problem, ends), cpu::gated_length(problem, ends));
+  bool may_group(const Problem& first) const override {
+    return std::holds_alternative<ConvProblem>(first) || cpu::may_gate(first);
+  }
+  StepGroup group(const std::function<const Problem*(std::size_t)>& problem,
+                  const std::function<bool(const ImageView&, std::size_t)>& ends) const override {
+    const std::size_t count = std::max(cpu::chain_length(problem, ends), cpu::gated_length(problem, ends));
+    if (count > 1) return {count};
+    return {cpu::bands_length(problem, ends), false};
   }
   bool try_run_group(std::span<const Problem* const> problems) override {
     const ZeroSubnormals zero;
-    return cpu::try_chain(problems) || cpu::try_gated(problems);
+    return cpu::try_chain(problems) || cpu::try_gated(problems) || cpu::try_bands(problems);
   }
 };
 

@@ -200,9 +200,9 @@ class CudaEngine final : public Engine {
   bool fuses(const MaskedSumMomentsProblem& problem) const override { return cuda::fuses(problem); }
 
   bool may_group(const Problem& first) const override { return cuda::may_group(first); }
-  std::size_t group(const std::function<const Problem*(std::size_t)>& problem,
-                    const std::function<bool(const ImageView&, std::size_t)>& ends) const override {
-    return cuda::group(problem, ends);
+  StepGroup group(const std::function<const Problem*(std::size_t)>& problem,
+                  const std::function<bool(const ImageView&, std::size_t)>& ends) const override {
+    return {cuda::group(problem, ends)};
   }
 
   bool keeps_lists() const override { return true; }

@@ -87,11 +87,22 @@ class Placer {
           values_of_byte_[block_of(sum->mask)] = static_cast<std::size_t>(values_of_mask_byte(sum->dst.format));
       if (step.masking != Plan::Step::kNone) use(block_of(sum_of(step.masking).dst), at);
     }
+    for (std::uint32_t first = 0; first < plan_.steps.size(); first += plan_.steps[first].group)
+      if (!plan_.steps[first].stores_images) drop_images_between(first, is_dropped);
     for (std::uint32_t i = 0; i < slots_.size(); ++i) {
       slot_of_.push_back(i);
       const auto& block = structure_.blocks[i];
       if (!is_dropped[i] && block.is_private && block.memory->storage() == engine_.image_storage())
         slots_[i].bytes = (size_of(i) + kAlignment - 1) / kAlignment * kAlignment;
+    }
+  }
+
+  /// Drop the images between the steps of a group, unless something else uses their memory.
+  void drop_images_between(std::uint32_t first, std::vector<bool>& is_dropped) const {
+    const std::uint32_t last = first + plan_.steps[first].group - 1;
+    for (std::uint32_t at = first; at < last; ++at) {
+      const std::uint32_t block = block_of(result_of(commands_[plan_.steps[at].commands.back()].problem));
+      if (slots_[block].first == first && slots_[block].last == last) is_dropped[block] = true;
     }
   }
 

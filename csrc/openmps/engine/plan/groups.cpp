@@ -26,13 +26,15 @@ class Grouper {
       const auto may_group = [&] { return engine_.may_group(commands_[steps_[at].commands.front()].problem); };
       while (may_group() && postpone(at)) {  // another step is at its place
       }
-      if (may_group()) steps_[at].group = group_from(at);
+      if (!may_group()) continue;
+      const StepGroup group = group_from(at);
+      steps_[at].group = static_cast<std::uint32_t>(group.count), steps_[at].stores_images = group.stores_images;
     }
   }
 
  private:
-  /// Return how many steps the engine solves together from one on.
-  std::uint32_t group_from(std::size_t at) const {
+  /// Return which steps the engine solves together from one on.
+  StepGroup group_from(std::size_t at) const {
     std::deque<Problem> problems;  // whose elements stay in place
     const auto problem = [&](std::size_t i) -> const Problem* {
       while (problems.size() <= i && at + problems.size() < steps_.size())
@@ -40,7 +42,7 @@ class Grouper {
       return i < problems.size() ? &problems[i] : nullptr;
     };
     const auto ends = [&](const ImageView& view, std::size_t count) { return this->ends(view, at + count); };
-    return static_cast<std::uint32_t>(engine_.group(problem, ends));
+    return engine_.group(problem, ends);
   }
 
   /// Move a step to the first one that reads its result, if that is not the next one and the engine solves both
@@ -51,7 +53,7 @@ class Grouper {
     const auto first = steps_.begin() + static_cast<std::ptrdiff_t>(at);
     const auto last = steps_.begin() + static_cast<std::ptrdiff_t>(reader);
     std::rotate(first, first + 1, last);
-    if (group_from(reader - 1) > 1) return true;
+    if (group_from(reader - 1).count > 1) return true;
     std::rotate(first, last - 1, last);
     return false;
   }

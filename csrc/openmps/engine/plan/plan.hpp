@@ -21,8 +21,9 @@ struct Plan {
     /// Indices into the list, in order. If there are several, each reads the result of the previous one. Only the last
     /// result is stored, and that of a gradient behind which sums of its values are found.
     std::vector<std::uint32_t> commands;
-    bool is_again = false;    ///< its result was computed before, and its memory was used for something else since
-    std::uint32_t group = 1;  ///< steps from this one on that the engine may solve together
+    bool is_again = false;      ///< its result was computed before, and its memory was used for something else since
+    std::uint32_t group = 1;    ///< steps from this one on that the engine may solve together
+    bool stores_images = true;  ///< those between the group's steps
     bool drops_bias_gradient = false;  ///< because nothing reads it
     bool drops_mask = false;           ///< because its readers read the result instead
     bool has_packed_mask = false;      ///< its mask has a bit per value [NormalizeAddProblem]

@@ -15,6 +15,7 @@ struct Tensor {
   std::int64_t n = 1, h = 1, w = 1, c = 1;
   std::int64_t n_stride = 0, h_stride = 0, w_stride = 0;  ///< in elements
 
+  bool operator==(const Tensor&) const = default;
   /// Return whether there are no gaps between the pixels of an image.
   bool images_are_dense() const { return (w == 1 || w_stride == c) && (h == 1 || h_stride == w * c); }
   bool is_dense() const { return images_are_dense() && (n == 1 || n_stride == h * w * c); }
@@ -51,6 +52,14 @@ inline Tensor tensor_of(const ImageView& view, std::byte* memory) {
 
 /// Allocates the view's memory if that has not happened yet.
 inline Tensor tensor_of(const ImageView& view) { return tensor_of(view, view.memory->data()); }
+
+/// Return whether images that may be in one place share bytes.
+inline bool overlap(const Tensor& a, const Tensor& b) {
+  const auto end = [](const Tensor& image) {
+    return image.at(image.n - 1, image.h - 1, image.w - 1) + image.c * static_cast<std::int64_t>(size_of(image.format));
+  };
+  return a.data < end(b) && b.data < end(a);
+}
 
 inline Tensor dense_tensor(void* data, Format format, std::int64_t n, std::int64_t h, std::int64_t w, std::int64_t c) {
   return {static_cast<std::byte*>(data), format, n, h, w, c, h * w * c, w * c, c};

@@ -84,10 +84,10 @@ const char* gated_pointwise(const Gated& gated) {
   if (src.format != dst.format) return "images are of several formats";
   if (!is_one_row(src) || !is_one_row(dst) || (addend.data && !is_one_row(addend))) return "gaps between rows";
   // Other threads read pixels of the source later.
-  if (pointwise::overlap(src, dst)) return "the result overlaps the source";
+  if (overlap(src, dst)) return "the result overlaps the source";
   Scratch memory;
   const Tensor gates = dense(tensor_of(gated.gates), Format::float32, memory);
-  if (pointwise::overlap(gates, dst)) return "the result overlaps the gates";
+  if (overlap(gates, dst)) return "the result overlaps the gates";
   if (src.format == Format::float32) {
     has_avx512() ? with_avx512::convolve<float>(conv, src, gates, addend, dst)
                  : with_avx2::convolve<float>(conv, src, gates, addend, dst);

@@ -46,14 +46,6 @@ struct BlockCall {
   const Activation* after = nullptr;
 };
 
-/// Return whether images that may be in one place share bytes.
-inline bool overlap(const Tensor& a, const Tensor& b) {
-  const auto end = [](const Tensor& image) {
-    return image.at(image.n - 1, image.h - 1, image.w - 1) + image.c * static_cast<i64>(size_of(image.format));
-  };
-  return a.data < end(b) && b.data < end(a);
-}
-
 inline bool same_pixels(const ImageView& a, const ImageView& b) {
   return a.memory == b.memory && a.offset == b.offset && a.n == b.n && a.h == b.h && a.w == b.w && a.c == b.c &&
          a.n_stride == b.n_stride && a.h_stride == b.h_stride && a.w_stride == b.w_stride;

@@ -172,12 +172,9 @@ void time_chain(const Chain& chain) {
 
 }  // namespace
 
-bool may_chain(const Problem& first) {
-  return (has_avx512() || has_avx2()) && std::holds_alternative<ConvProblem>(first);
-}
-
 std::size_t chain_length(const std::function<const Problem*(std::size_t)>& problem,
                          const std::function<bool(const ImageView&, std::size_t)>& ends) {
+  if (!has_avx512() && !has_avx2()) return 1;
   std::optional<Chain> chain = chain_of(problem);
   if (!chain) return 1;
   if (chain->project && !ends(chain->depthwise->dst, chain->length())) chain->project = nullptr;
@@ -204,7 +201,6 @@ bool try_chain(std::span<const Problem* const> problems) {
 
 #else
 
-bool may_chain(const Problem&) { return false; }
 std::size_t chain_length(const std::function<const Problem*(std::size_t)>&,
                          const std::function<bool(const ImageView&, std::size_t)>&) {
   return 1;

@@ -11,9 +11,6 @@
 
 namespace openmps::cpu {
 
-/// Return whether a chain may begin with the problem.
-bool may_chain(const Problem& first);
-
 /// Return how many of the problems from the first one on are a chain, 1 for none. As Engine::group().
 std::size_t chain_length(const std::function<const Problem*(std::size_t)>& problem,
                          const std::function<bool(const ImageView&, std::size_t)>& ends);
