@@ -83,6 +83,7 @@ while compared < 40:
             channels = outputs
     if of.random() < 0.3:
         layers += [whole(torch.nn.Conv2d(channels, 2 * 9, 3, padding=1)), torch.nn.PixelShuffle(3)]
+        layers += [whole(torch.nn.Conv2d(2, 3, 3, padding=1))] if of.random() < 0.5 else []
     module = torch.nn.Sequential(*layers).eval()
     x = torch.randint(-2, 3, (of.choice((1, 1, 2, 3)), first, of.randint(1, 40), of.randint(1, 12))).float()
     try:

@@ -46,6 +46,7 @@ COMPONENTS = {
     ),
     "CpuVectors": (
         "csrc/openmps/engine/plan/narrowing.cpp",
+        "csrc/openmps/engine/cpu/convolution/bands.cpp",
         "csrc/openmps/engine/cpu/convolution/depthwise_rows.inc",
         "csrc/openmps/engine/cpu/convolution/few_outputs.inc",
         "csrc/openmps/engine/cpu/convolution/gated.inc",
