@@ -51,6 +51,7 @@ def test_a_device_out_of_memory_says_how_much_was_requested() -> None:
         import numpy as np, mpscnn
         graph = mpscnn.Graph()
         wide = graph.add("Convolution", graph.input("x", channels=4), weight=np.ones((64, 4, 1, 1), np.float32))
+        wide = graph.add("SoftMax", wide)  # two convolutions would not store the whole image between them
         graph.output(graph.add("Convolution", wide, weight=np.ones((1, 64, 3, 3), np.float32), padding=1), "y")
         network = mpscnn.Network(graph)
         small, large = np.ones((1, 8, 8, 4), np.float32), np.ones((1, 1024, 1024, 4), np.float32)

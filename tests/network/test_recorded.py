@@ -276,7 +276,7 @@ want = out.copy()
 import mpscnn
 mpscnn.memory.clear()
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (50 << 20), resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, (used + (4 << 20), resource.RLIM_INFINITY))
 try:
     net(x, z, out=out)
     print("computed")
